@@ -157,8 +157,9 @@ class PEPModel:
         """
         parts, root = self.model._parts, self._q.q_sqrt
         X, restore = _as_rows(query_points_1)
-        W = parts.whiten().W
-        first, second = parts.project(W, X).A, parts.project(W, query_points_2).A
+        L, solve = parts.whiten().L, tf.linalg.triangular_solve
+        first = parts.project(L, X, solve).A
+        second = parts.project(L, query_points_2, solve).A
         kernels = latent_kernels(parts.kernel)
         prior = tf.stack([covariance(kernel, X, query_points_2) for kernel in kernels])
         rest = prior - tf.matmul(first, second, transpose_a=True)

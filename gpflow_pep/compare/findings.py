@@ -19,12 +19,17 @@ from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .partition import equal_inputs
-from .run import Comparison
+from .run import Comparison, wins_each_window
 from .scores import METRICS, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
-SAVED, AS_GOOD, UNSTABLE = "saved", "about as good", "unstable"
+SAVED, UNSTABLE = "saved", "unstable"
+BETTER, WORSE = "better", "worse"
+AS_GOOD, NOT_TOLD_APART = "about as good", "not told apart"
+#: A difference that is not clear is small if its standard error is at most so many nats
+#: a row, and at most this share of what the saved model gains over a constant.
+SMALL, SMALL_SHARE = 0.05, 0.1
 #: A model is unstable where one part's score is so many nats worse than the median of
 #: the others, and so many times as far from it as they are from each other: of five
 #: Gaussian scores 0.5% are.
@@ -53,6 +58,9 @@ LEAST_STEPS = 0.5
 #: them get another one: by chance in 6% of cases where 80% of all rows of it would be
 #: right.
 FEWEST_OF_CLASS = 5
+#: An input matters if permuting it makes predictions worse by so many standard errors;
+#: of those so many are named.
+SURE_ERRORS, MOST_NAMED = 2.0, 3
 
 
 def summarise(comparison: Comparison) -> pd.DataFrame:
@@ -61,11 +69,11 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
     Columns are "alpha" (NaN for the default and baselines); each metric, its mean over
     parts, and as "_se" the standard error of that (NaN for a single part);
     "difference", "difference_se" of the decisive metric to the saved model; "verdict":
-    "saved", "about as good" where that difference is at most its standard error,
-    "unstable" where one part is far worse than others, or nothing; the mean "seconds"
-    and "iterations" of a fit; and how many "converged" and "failed". Of several targets
-    metrics are means over these, of errors divided by the standard deviation of each;
-    and there are columns for each, as "rmse(name)", in its own units.
+    "saved", "unstable" where one part is far worse than others, or that of
+    :func:`verdict`; the mean "seconds" and "iterations" of a fit; and how many
+    "converged" and "failed". Of several targets metrics are means over these, of errors
+    divided by the standard deviation of each; and there are columns for each, as
+    "rmse(name)", in its own units.
 
     :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
     """
@@ -83,19 +91,21 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
             metric.name: np.nan if failed else values.mean(),
             f"{metric.name}_se": values.sem(),
         }
-    change, verdict = Difference(np.nan, np.nan, 0.0), ""
+    change, word = Difference(np.nan, np.nan, 0.0), ""
     if comparison.best is not None and not failed:
         change = comparison.difference(name, comparison.best)
-        verdict = (
-            UNSTABLE
-            if _unstable_part(fits)
-            else AS_GOOD * bool(change.mean <= change.error)
-        )
-        verdict = SAVED if name == comparison.best else verdict
+        if name == comparison.best:
+            word = SAVED
+        elif _unstable_part(fits):
+            word = UNSTABLE
+        elif name == DEFAULT and wins_each_window(comparison, comparison.best):
+            word = WORSE
+        else:
+            word = verdict(change, *_beside_constant(comparison, name))
     row |= {
         "difference": change.mean,
         "difference_se": change.error,
-        "verdict": verdict,
+        "verdict": word,
     }
     row |= {
         key: np.mean([getattr(fit, key) for fit in fits])
@@ -119,6 +129,37 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
         ).mean()
         row |= {f"{metric.name}({y.name})": each[metric.name] for metric in metrics}
     return row
+
+
+def verdict(change: Difference, small: float, is_beaten: bool) -> str:
+    """Compare a model with the saved one.
+
+    :param change: Its loss less that of the saved model.
+    :param small: The largest standard error with which two models are as good.
+    :param is_beaten: Whether a constant is at least as good as the model.
+    :return: "better" or "worse" if the difference is clear. Otherwise "about as good"
+        if its standard error is small, unless a constant beats the model; and "not
+        told apart" if the rows do not decide.
+    """
+    if change.clear:
+        return BETTER if change.mean < 0.0 else WORSE
+    return AS_GOOD if change.error <= small and not is_beaten else NOT_TOLD_APART
+
+
+def _beside_constant(comparison: Comparison, name: str) -> tuple[float, bool]:
+    """Give the standard error up to which a model is as good as the saved one, and
+    whether a constant is at least as good as the model.
+    """
+    metric, constant = comparison.metrics[0], TRIVIAL[comparison.data.kind]
+    small = SMALL if metric.name == "nlpd" else np.inf
+    if constant not in comparison.candidates:
+        return small, False
+    loss, of_best, of_constant = (
+        float(comparison.losses_of(model).mean())
+        for model in (name, str(comparison.best), constant)
+    )
+    gain = of_constant - of_best
+    return min(small, SMALL_SHARE * gain), loss >= of_constant
 
 
 def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
@@ -187,9 +228,17 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
     results, advice = ["No model could be trained in every part: see the messages."], []
     if comparison.best is not None:
         results = [quality(comparison), ranking(comparison)]
-        advise = together_or_separate, given_others, counts, _of_scorer, more_rows
+        advise = (
+            together_or_separate,
+            given_others,
+            counts,
+            _of_scorer,
+            inputs_that_matter,
+            more_rows,
+        )
         advice = [find(comparison) for find in advise]
-    noted = chain(*(find(comparison) for find in (_of_fits, _too_good, _of_models)))
+    warn = (_of_fits, _of_warnings, _too_good, _of_models)
+    noted = chain(*(find(comparison) for find in warn))
     texts = {
         "result": results,
         "warning": [*comparison.data.warnings, *noted],
@@ -225,20 +274,48 @@ def _held_out(comparison: Comparison) -> pd.DataFrame:
 
 def quality(comparison: Comparison) -> str:
     """Word how good the saved model's held-out predictions are, and for what to use
-    them.
+    them. Those of windows are first of the latest, which is like a forecast by the
+    saved model, and then of all.
     """
-    if without_limits(_held_out(comparison)).empty:
+    table = _held_out(comparison)
+    if without_limits(table).empty:
         return ""
-    words = (_of_classes if comparison.data.kind == "classes" else _of_numbers)(
-        comparison
-    )
+    words = _of_classes if comparison.data.kind == "classes" else _of_numbers
     rows, _ = comparison.settings.how_split()
-    return f"On {rows}, {comparison.best} {words} {usable_for(comparison)}"
+    latest = without_limits(_latest(comparison))
+    if comparison.settings.time_column is None or latest.empty:
+        text = f"On {rows}, {comparison.best} {words(comparison, table)}"
+        return f"{text} {usable_for(comparison)}"
+    text = f"Trained on all rows before {_began(comparison)}: {comparison.best}"
+    text += f" {words(comparison, latest)}"
+    count = len(comparison.fits_of(str(comparison.best)))
+    if count > 1:
+        text += f" On {rows} (all {count} windows) it {words(comparison, table)}"
+    return f"{text} {usable_for(comparison)}"
 
 
-def _of_numbers(comparison: Comparison) -> str:
+def _latest(comparison: Comparison) -> pd.DataFrame:
+    """Give the held-out rows of the saved model: of windows those of the latest."""
+    table = _held_out(comparison)
+    is_in_windows = comparison.settings.time_column is not None
+    return table[table["part"] == table["part"].min()] if is_in_windows else table
+
+
+def _began(comparison: Comparison) -> str:
+    """Word when the latest window begins: "June 2025" if all dates are first days."""
+    blocks: pd.Series = comparison.data.blocks
+    first = blocks.loc[_latest(comparison).index].min()
+    if not isinstance(first, pd.Timestamp):
+        return f"'{blocks.name}' {in_full(first, '.10g')}"
+    days = blocks.dt.normalize()
+    if (days != blocks).any():
+        return f"{first:%Y-%m-%d %H:%M}"
+    return f"{first:%B %Y}" if (days.dt.day == 1).all() else f"{first:%Y-%m-%d}"
+
+
+def _of_numbers(comparison: Comparison, held_out: pd.DataFrame) -> str:
     table, logarithms = (
-        without_limits(_held_out(comparison)),
+        without_limits(held_out),
         comparison.likelihood == LOGARITHMS,
     )
     share, error = (
@@ -248,7 +325,7 @@ def _of_numbers(comparison: Comparison) -> str:
     variance = "of the variance of " + "the logarithm of " * logarithms
     shares = [
         f"{max(s, 0.0):.0%} {variance}'{name}'"
-        for name, s in explained(comparison).items()
+        for name, s in _explained_of(comparison, table).items()
     ]
     if logarithms:
         factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
@@ -263,7 +340,10 @@ def explained(comparison: Comparison) -> dict[str, float]:
     """Compute the fraction of the variance of each target that the saved model
     explains.
     """
-    table = without_limits(_held_out(comparison))
+    return _explained_of(comparison, without_limits(_held_out(comparison)))
+
+
+def _explained_of(comparison: Comparison, table: pd.DataFrame) -> dict[str, float]:
     if comparison.likelihood == LOGARITHMS:
         table = table.assign(true=np.log(table["true"]), mean=np.log(table["median"]))
     names = table.get(
@@ -279,8 +359,7 @@ def explained(comparison: Comparison) -> dict[str, float]:
     }
 
 
-def _of_classes(comparison: Comparison) -> str:
-    table = _held_out(comparison)
+def _of_classes(comparison: Comparison, table: pd.DataFrame) -> str:
     labels, probability = of_rows.class_indices(table)
     right = (table["predicted"] == table["true"]).mean()
     frequent = table["true"].value_counts(normalize=True).iloc[0]
@@ -312,10 +391,13 @@ def usable_for(comparison: Comparison) -> str:
         and final.message.startswith(OVER)
         and final.iterations <= LEAST_STEPS * usual
     ):
-        steps = (
-            f"{final.iterations} of some {usual:.0f} steps of its training on all rows"
+        if final.iterations:
+            end = f"after {final.iterations} of about {usual:.0f} steps of its training"
+        else:
+            end = "before it could be trained"
+        return (
+            f"Do not use it yet: the time ran out {end} on all rows. Raise --minutes."
         )
-        return f"Do not use it yet: the time was over after {steps}. Raise --minutes."
     if any(_too_good(comparison)):
         return "Read the warning of such scores before you use it."
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
@@ -327,7 +409,9 @@ def usable_for(comparison: Comparison) -> str:
     centre, better = "medians" if logarithms else errors, better_at_errors(comparison)
     wrong = width_of_intervals(comparison) if numbers and gain >= LEAST_GAIN else ""
     good = [centre] * (logarithms or not better) + [densities] * (not wrong)
-    shares = explained(comparison) if numbers else {}
+    shares = {}
+    if numbers:
+        shares = _explained_of(comparison, without_limits(_latest(comparison)))
     unknown = _list([f"'{name}'" for name, share in shares.items() if share <= 0.0])
     text = f"Use its {' and its '.join(good)}." if good else ""
     if gain < LEAST_GAIN:
@@ -362,10 +446,10 @@ def better_at_errors(comparison: Comparison) -> str:
 
 
 def width_of_intervals(comparison: Comparison) -> str:
-    """Word that intervals of numbers are too narrow or too wide, by more than
-    chance.
+    """Word that intervals of numbers are too narrow or too wide, by more than chance;
+    of windows in the latest, which has the most training rows.
     """
-    hits = of_rows.inside(_held_out(comparison))
+    hits = of_rows.inside(_latest(comparison))
     if comparison.likelihood in COUNTS or hits.empty:
         return ""  # of whole numbers no interval holds exactly 90%
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
@@ -405,8 +489,8 @@ def ranking(comparison: Comparison) -> str:
         text += (
             f", {'clearly' if clear else 'not clearly'} {way} {best}, which is saved"
         )
-    elif best != DEFAULT and DEFAULT in comparison.losses:
-        text += f", clearly {way} {DEFAULT}, and is saved"
+    if best != DEFAULT and DEFAULT in comparison.losses:
+        text += _why_saved(comparison, way, lowest)
     if others := [
         str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest
     ]:
@@ -415,6 +499,19 @@ def ranking(comparison: Comparison) -> str:
     return text + (
         f". {_they_are(better)} clearly better on these rows." if better else "."
     )
+
+
+def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
+    """Word in what a model that is saved is better than the default."""
+    best, metric = str(comparison.best), comparison.metrics[0]
+    change = comparison.difference(best, DEFAULT)
+    if change.clear:
+        return f", clearly {way} {DEFAULT}, and is saved" if lowest == best else ""
+    by = in_full(-change.mean, metric.form)
+    how = f"{way} {DEFAULT} in every window, by {by} on average"
+    if lowest == best:
+        return f", {how}, and is saved"
+    return f" because it is {how}"
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
@@ -437,6 +534,23 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
     if final is not None and not (final.converged and comparison.model is not None):
         how = "failed" if comparison.model is None else "did not converge"
         yield f"{final.model}, all rows: the fit {how}: {final.message}"
+
+
+def _of_warnings(comparison: Comparison) -> Iterator[str]:
+    """Word what fits warned of: each sentence once, with the models it is about."""
+    kind, num_parts, _ = comparison.settings.parts()
+    fits = [*comparison.fits, *([comparison.final] if comparison.final else [])]
+    for sentence in dict.fromkeys(text for fit in fits for text in fit.warnings):
+        about = [fit for fit in fits if sentence in fit.warnings]
+        names = list(dict.fromkeys(fit.model for fit in about))
+        if len(about) > 1:
+            of_them = [fit for fit in fits if fit.model in names]
+            where = f"{len(about)} of {counted(len(of_them), 'fit')}"
+        elif about[0].part:
+            where = f"{kind} {about[0].part} of {num_parts}"
+        else:
+            where = "all rows"
+        yield f"{_list(names)}, {where}: {sentence}"
 
 
 def _of_models(comparison: Comparison) -> Iterator[str]:
@@ -572,12 +686,41 @@ def counts(comparison: Comparison) -> str:
     )
 
 
+def inputs_that_matter(comparison: Comparison) -> str:
+    """Word which inputs matter most to predictions of held-out rows, and how much."""
+    table = comparison.details.importance if comparison.details else None
+    if table is None:
+        return ""
+    metric = comparison.metrics[0]
+    known = table[table["mean"] > SURE_ERRORS * table["error"]]
+    matters = [
+        f"'{name}' ({in_full(size, metric.form)})"
+        for name, size in known["mean"].items()
+    ]
+    if not matters:
+        return (
+            "No input matters by itself: permuting the values of any one of them makes"
+            f" the {metric.heading} no worse than chance does."
+        )
+    return (
+        f"What matters most, of {counted(len(table), 'input')}:"
+        f" {_list(matters[:MOST_NAMED])}. In brackets is how much worse the"
+        f" {metric.heading} is if the values of this input are permuted."
+    )
+
+
 def more_rows(comparison: Comparison) -> str:
     """Word whether twice the rows made predictions better."""
     learning = comparison.details.learning if comparison.details else {}
-    if len(learning) < 2:
+    if comparison.details is None or len(learning) < 2:
         return ""
     metric, (half, whole) = comparison.metrics[0], list(learning)[-2:]
+    if unfinished := {half, whole} & {*comparison.details.unfinished}:
+        sizes = _list([str(size) for size in sorted(unfinished)])
+        return (
+            "Whether more rows would help is not known: training on"
+            f" {sizes} rows did not converge."
+        )
     change = of_rows.difference_over_rows(metric, learning[half], learning[whole])
     advice = (
         "no sign that more rows like these would help"

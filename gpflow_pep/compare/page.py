@@ -93,8 +93,13 @@ def model_card(comparison: Comparison, command: str = "") -> str:
     columns = map(
         _described_column, (*data.targets, *(data.X[name] for name in data.X))
     )
+    times = comparison.settings.time_column
+    but_times = ""
+    if times in data.X:
+        but_times = f", but for later rows by '{times}', of which the scores are"
     return _ENVIRONMENT.get_template("card.md.j2").render(
         comparison=comparison,
+        but_times=but_times,
         columns=columns,
         command=command,
         today=datetime.date.today(),

@@ -16,7 +16,9 @@ from sklearn import model_selection
 from ..engine.refusals import counted, refusal
 from ..tables import read_cells, recognise
 from ..tables.cleaning import Cleaned, clean
+from ..tables.dates import FORMS, as_month_with_point, may_be_months
 from ..tables.encodings import as_table, listed
+from ..tables.grades import order_of_labels, places_in
 from ..tables.suspicions import MIN_ROWS
 from .settings import Settings
 
@@ -34,6 +36,9 @@ _WHOSE = re.compile(
     r"([ _.-]?(id|nr|no|num|number|code|key|name))?|(.*["
     r" _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
 )
+#: No window trains on a smaller share of the rows: forecasts from a few early rows are
+#: far worse than those of the model that is saved, and hide how good it is.
+LEAST_TRAINED = 1.0 / 3.0
 #: Names of columns of years, which order rows as dates do; no year of a birth, a house
 #: or a model.
 _YEAR = re.compile(
@@ -85,11 +90,16 @@ def clean_for(
             data._replace(warnings=[*data.warnings, *texts]), settings
         )
     else:
-        form = recognise(table[name], conventions=data.X.attrs["conventions"])
+        form = recognise(
+            table[name],
+            as_written=name in cleaning.get("as_written", ()),
+            conventions=data.X.attrs["conventions"],
+        )
         if form.kind not in kinds:
-            got = f"{name!r}, which is of the kind {form.kind}"
-            raise refusal(setting, got, kinds, "Name another, or change its cells.")
+            raise _unfit(setting, table[name], form.kind, kinds)
         blocks = read_cells(table[name], form).loc[data.X.index]
+        if setting == "time_column" and form.kind == "number":
+            _check_that_time_rises(blocks)
         if not (there := blocks.notna()).all():
             data.notes.append(
                 f"Dropped {(~there).sum()} of {len(there)} rows without '{name}'."
@@ -101,8 +111,68 @@ def clean_for(
             )
             X, _ = X.drop(columns=other), data.formats.pop(other)
         data = data._replace(X=X, y=data.y[there], blocks=blocks[there])
+    _check_order(data, settings)
     _check_parts(data, settings)
     return data
+
+
+def _check_order(data: Cleaned, settings: Settings) -> None:
+    """Check the order of classes for the likelihood "ordinal", or note the order that
+    numbers and grades have.
+    """
+    if settings.likelihood != "ordinal":
+        if settings.order is not None:
+            got = f"{listed(settings.order)} for the likelihood {settings.likelihood!r}"
+            remedy = "Pass --likelihood ordinal, or leave the order out."
+            raise refusal("order", got, "none, or the likelihood 'ordinal'", remedy)
+        return
+    if data.kind != "classes":
+        return  # refused by the check of the settings
+    classes = np.unique(data.y)
+    if settings.order is not None:
+        places_in(settings.order, classes)
+        foreign = [name for name in settings.order if name not in classes]
+        if foreign:
+            expected = f"classes of '{data.y.name}': {listed(classes)}"
+            raise refusal("order", listed(foreign), expected, "Leave others out.")
+        return
+    places = order_of_labels(classes)
+    if places is None:
+        proposal = shlex.quote(",".join(classes))
+        raise refusal(
+            "order",
+            f"none for the words {listed(classes)}, with the likelihood 'ordinal'",
+            "all classes from the lowest to the highest",
+            f"Pass them in their order: --order {proposal} (in Python"
+            f" order={list(classes)}) is that of the alphabet.",
+        )
+    data.notes.append(
+        f"The classes of '{data.y.name}' are in the order"
+        f" {' < '.join(classes[places])} (--order A,B,... names another)."
+    )
+
+
+def _unfit(setting: str, column: "pd.Series[Any]", kind: str, kinds: str) -> ValueError:
+    """Refuse a column of another kind, with a cell and the forms of dates."""
+    cell = next(iter(column.dropna()), None)
+    got = f"{str(column.name)!r}, which is of the kind {kind}, such as {cell!r}"
+    forms = ", ".join(form.example for form in FORMS)
+    expected = f"{kinds}, with dates of one of the forms {forms}"
+    return refusal(setting, got, expected, "Name another, or change its cells.")
+
+
+def _check_that_time_rises(times: "pd.Series[Any]") -> None:
+    """Refuse numbers that may be months and years, as 1.2024 is before 2.2023."""
+    if not may_be_months(times.to_numpy(dtype=np.float64)):
+        return
+    number = times.dropna().iloc[0]
+    got = (
+        f"'{times.name}' with numbers such as {number:.15g}, which may be the month"
+        f" {as_month_with_point(number)}: as numbers they are not in the order of time"
+    )
+    expected = "dates, or numbers that rise with time, such as 2023.083"
+    remedy = "Write months as 2023-01, Jan 2023 or 01/2023."
+    raise refusal("time_column", got, expected, remedy)
 
 
 def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
@@ -127,7 +197,8 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
     """Check that each part has rows enough to train on and to score, of each
     class too.
     """
-    names, least = ("test_fraction", "splits"), max(2, data.num_classes)
+    names = "test_fraction", "horizon", "splits"
+    least = max(2, data.num_classes)
     setting = next(
         (name for name in names if getattr(settings, name) is not None), "folds"
     )
@@ -141,9 +212,12 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
         ValueError
     ):  # of scikit-learn, where rows, groups or members of classes are too few
         parts = [(np.arange(0), np.arange(0))]
+    least_trained = least
+    if settings.time_column is not None:
+        least_trained = max(least, int(np.ceil(LEAST_TRAINED * len(data.X))))
     for train, test in parts:
         missing = {*data.y} - {*data.y.iloc[train]} if data.kind == "classes" else ()
-        if missing or min(len(train), len(test)) < least:
+        if missing or len(train) < least_trained or len(test) < least:
             got = f"{value} for {rows}, which trains on {counted(len(train), 'row')}"
             got += (
                 f", none of class {listed(sorted(missing))},"
@@ -151,6 +225,8 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
                 else ""
             )
             expected = f"at least {least} of both, and each class to train on"
+            if least_trained > least:
+                expected += f", and a third of the rows ({least_trained})"
             remedy = "Choose a smaller one, or --splits 1."
             raise refusal(setting, f"{got} and holds out {len(test)}", expected, remedy)
 
@@ -281,20 +357,19 @@ def parts_of(
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Give rows to train on and rows held out, each in increasing order.
 
+    Windows follow each other in time, the latest first. Unless their length is set,
+    they are as long as scikit-learn's ``TimeSeriesSplit`` makes them, or shorter, so
+    that each trains on :data:`LEAST_TRAINED` of the rows; and unless their number is
+    set, there are only as many as do.
+
     Rows with the same inputs are in one part, where there are enough others. Without
     such rows parts are those of scikit-learn's splitters.
     """
     kind, count, fraction = settings.parts()
-    classes, every = data.kind == "classes", np.arange(len(data.X))
     if kind == "window":
-        _, place = np.unique(data.blocks, return_inverse=True)
-        size = int((place.max() + 1) * fraction + 1e-9)  # a sixth of twelve are two
-        for end in place.max() + 1 - size * np.arange(count):
-            yield (
-                every[place < end - size],
-                every[(place >= end - size) & (place < end)],
-            )
+        yield from _windows(data, settings)
         return
+    classes, every = data.kind == "classes", np.arange(len(data.X))
     groups = equal_inputs(data.X) if settings.together else every
     if data.blocks is not None:
         groups = pd.factorize(data.blocks)[0]
@@ -321,6 +396,26 @@ def parts_of(
                 np.flatnonzero(np.isin(groups, train)),
                 np.flatnonzero(np.isin(groups, test)),
             )
+
+
+def _windows(
+    data: Cleaned, settings: Settings
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Give the rows before each window, and those of the window."""
+    _, count, fraction = settings.parts()
+    times, place = np.unique(data.blocks, return_inverse=True)
+    size = settings.horizon or int(len(times) * fraction + 1e-9)  # 2 are 1/6 of 12
+    least = LEAST_TRAINED * len(place)
+    if settings.horizon is None and settings.test_fraction is None:
+        enough = int(np.searchsorted(np.cumsum(np.bincount(place)), least)) + 1
+        size = max(1, min(size, (len(times) - enough) // count))
+    as_many_as_fit = settings.folds is None and settings.splits is None
+    for window in range(count):
+        end = len(times) - window * size
+        train = np.flatnonzero(place < end - size)
+        if window > 0 and as_many_as_fit and len(train) < least:
+            return
+        yield train, np.flatnonzero((place >= end - size) & (place < end))
 
 
 def _are_enough(

@@ -28,6 +28,7 @@ from .candidates import (
     label_of,
 )
 from .details import FRACTIONS, Details, errors_given_others, importance_of
+from .fit_warnings import warnings_named
 from .partition import clean_for
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
 from .scores import (
@@ -39,6 +40,16 @@ from .scores import (
 )
 from .settings import Settings
 from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
+
+#: The last step of a comparison, as the progress and the findings name it.
+IMPORTANCE = "how much each input matters"
+#: In three to five windows hardly any difference is clear. A model that is better in
+#: each is saved in the place of the default where the mean difference is larger than
+#: its standard error and than so many nats a row; or, of errors, than this share of the
+#: default's.
+GAIN_IN_WINDOWS, SHARE_IN_WINDOWS = 0.05, 0.1
+#: In two windows one of two equal models is better in both, half of the time.
+FEWEST_WINDOWS = 3
 
 
 @dataclass(frozen=True)
@@ -167,9 +178,9 @@ def compare(
 
     :param X: A table that has the target among its columns; or inputs, [N, D], an array
         or a table.
-    :param y: The name of the target; or targets, [N]. Several targets are numbers: a
-        list of their names, or [N, P], with NaN where one is missing. Models of all
-        together are then compared with models of each by itself.
+    :param y: The name of the target, or its place, from 0; or targets, [N]. Several
+        targets are numbers: a list of their names, or [N, P], with NaN where one is
+        missing. Models of all together are then compared with models of each by itself.
     :param callback: Called before each fit and after it.
     :param options: Those of :class:`~gpflow_pep.compare.settings.Settings`, and of
         :func:`~gpflow_pep.tables.cleaning.clean` but ``limits``: ``task``, ``drop``,
@@ -186,18 +197,22 @@ def compare(
     )
 
 
-def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
+def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     """Put inputs and targets into one table, and name its target or targets."""
+    is_place = isinstance(y, (int, np.integer)) and not isinstance(y, bool)
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if not isinstance(frame, pd.DataFrame):
-        if isinstance(y, str):
-            got = f"{type(X).__name__} and the name {y!r} of the target"
+        if isinstance(y, str) or is_place:
+            what = "place" if is_place else "name"
+            got = f"{type(X).__name__} and the {what} {y!r} of the target"
             remedy = "Pass a DataFrame, or targets in the place of the name."
             raise refusal("X", got, "a table that has this column", remedy)
         if np.ndim(frame) != 2:
             remedy = "Reshape it, a row for each datum."
             raise refusal("X", f"shape {np.shape(frame)}", "[N, D]", remedy)
         frame = pd.DataFrame(np.asarray(frame)).add_prefix("x")
+    elif is_place:
+        return frame, int(y)
     elif isinstance(y, str):
         return frame, y
     elif (
@@ -248,7 +263,9 @@ def _compare(
     fractions = [part for part in FRACTIONS if settings.details and part >= needed]
     total = len(trials.candidates) * len(trials.parts) + 1 + len(fractions)
     timed = total - len(trials.parts)  # the trivial model takes no time
-    budget = TimeBudget(60.0 * settings.minutes, timed, joblib.effective_n_jobs(None))
+    # How much each input matters has a share of the time as each fit has.
+    share = 60.0 * settings.minutes / (timed + settings.details)
+    budget = TimeBudget(share * timed, timed, joblib.effective_n_jobs(None))
     reports = Reports(callback, total + settings.details)
     run = partial(run_trials, trials, budget=budget, reports=reports)
 
@@ -271,20 +288,19 @@ def _compare(
     comparison = replace(comparison, best=best, model=final.pipeline, final=final.fit)
     if not settings.details:
         return comparison
-    if is_over := budget.is_over():  # the curve has its last point, of all rows
-        left_out += ("the learning curve",) * bool(fractions)
-        left_out += ("how much each input matters",)
+    if budget.is_over():  # the curve has its last point, of all rows
+        if fractions:
+            left_out += ("the learning curve",)
         reports.done, fractions = reports.done + len(fractions), []
     more = run([Trial(best, 1, fraction) for fraction in fractions])
     learning = [*more.values(), outcomes[Trial(best, 1)]]
-    reports("how much each input matters", is_fit=False)
-    comparison = replace(comparison, left_out=left_out)
-    deadline = (
-        -np.inf if is_over else max(budget.end, time.perf_counter() + LEAST_SECONDS)
-    )
-    return replace(
-        comparison, details=_details(comparison, trials, outcomes, learning, deadline)
-    )
+    reports(IMPORTANCE, is_fit=False)
+    deadline = max(budget.end + share, time.perf_counter() + LEAST_SECONDS)
+    with warnings_named(f"{best}, {IMPORTANCE}"):
+        details = _details(comparison, trials, outcomes, learning, deadline)
+    if details.importance is None:
+        left_out += (IMPORTANCE,)
+    return replace(comparison, details=details, left_out=left_out)
 
 
 def _what_began(
@@ -328,12 +344,14 @@ def _details(
         for outcome in learning
         if len(outcome.table)
     }
-    details = Details(None, dict(sorted(points.items())))
+    unfinished = tuple(
+        outcome.fit.num_rows for outcome in learning if not outcome.fit.converged
+    )
+    details = Details(None, dict(sorted(points.items())), unfinished)
     data, (_, test) = trials.data, trials.parts[0]
     X, y = data.X.iloc[test], data.outcomes.iloc[test]
     pipeline = outcomes[Trial(str(comparison.best), 1)].pipeline
-    is_over = time.perf_counter() > deadline
-    if pipeline is not None and not is_over:
+    if pipeline is not None:
         metric, is_of_classes = trials.metrics[0], data.kind == "classes"
         importance = importance_of(pipeline, X, y, is_of_classes, metric, deadline)
         details = details._replace(importance=importance)
@@ -341,7 +359,7 @@ def _details(
     together = min(
         (n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None
     )
-    if together is not None and len(data.targets) > 1 and not is_over:
+    if together is not None and len(data.targets) > 1:
         pipeline = outcomes[Trial(together, 1)].pipeline
         if pipeline[-1].mixes_outputs_:
             others = errors_given_others(pipeline, X, y)
@@ -351,12 +369,13 @@ def _details(
 
 def best_of(comparison: Comparison) -> str | None:
     """Find the model that is saved: the default, unless others are clearly better by
-    the decisive score, of which it is the one with the lowest mean loss; of the models
-    that failed in no part.
+    the decisive score or in every window, of which it is the one with the lowest mean
+    loss; of the models that failed in no part.
 
     Clear is a difference that has more standard errors than chance gives, see
-    :class:`~gpflow_pep.compare.scores.Difference`. A model that is chosen on these rows
-    has slightly optimistic scores there. None if each failed in a part.
+    :class:`~gpflow_pep.compare.scores.Difference`; for windows see
+    :func:`wins_each_window`. A model that is chosen on these rows has slightly
+    optimistic scores there. None if each failed in a part.
     """
     losses = comparison.losses
     if DEFAULT not in losses:
@@ -365,6 +384,26 @@ def best_of(comparison: Comparison) -> str | None:
         name: comparison.difference(name, DEFAULT) for name in losses if name != DEFAULT
     }
     better = [
-        name for name, change in changes.items() if change.mean < 0.0 and change.clear
+        name
+        for name, change in changes.items()
+        if (change.mean < 0.0 and change.clear) or wins_each_window(comparison, name)
     ]
     return min(better, key=losses.__getitem__, default=DEFAULT)
+
+
+def wins_each_window(comparison: Comparison, name: str) -> bool:
+    """Whether a model has a better decisive score than the default in each of three
+    windows or more, on average by more than the standard error and than
+    :data:`GAIN_IN_WINDOWS`, or of errors :data:`SHARE_IN_WINDOWS`.
+    """
+    losses, default = (comparison.losses_of(model) for model in (name, DEFAULT))
+    in_windows = comparison.settings.time_column is not None
+    in_windows = in_windows and len(losses) >= FEWEST_WINDOWS
+    if not in_windows or not (losses.to_numpy() < default.to_numpy()).all():
+        return False
+    metric = comparison.metrics[0]
+    least = GAIN_IN_WINDOWS
+    if metric.name != "nlpd":
+        least = SHARE_IN_WINDOWS * float(default.mean() + metric.higher_is_better)
+    change = comparison.difference(name, DEFAULT)
+    return -change.mean > max(least, change.error)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
 import click
+import numpy as np
 
 from ..engine.refusals import refusal
 
@@ -80,6 +81,14 @@ def _whole(least: int, most: int | None = None) -> Range:
     return Range(
         click.IntRange(least, most), f"a whole number, at least {least}{limit}"
     )
+
+
+def _plain(value: Any) -> Any:
+    """Make plain Python of NumPy's scalars, and tuples of several values."""
+    if hasattr(value, "tolist"):  # scalars and arrays of NumPy, columns of pandas
+        value = value.tolist()
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    return tuple(map(_plain, value)) if several else value
 
 
 def _choice(names: Iterable[str]) -> Range:
@@ -163,6 +172,12 @@ class Settings:
         "Column of dates or numbers, in whose order rows come: folds or splits become"
         " growing windows, each tested on the rows that follow, as a forecast is.",
     )
+    horizon: int | None = _setting(
+        None,
+        _whole(1),
+        "How far a forecast reaches: each window is tested on so many distinct values"
+        " of the time column, as 3 for three months of a monthly table.",
+    )
     group_column: str | None = _setting(
         None,
         Range(click.STRING, "the name of a column"),
@@ -211,6 +226,17 @@ class Settings:
         " for numbers, and for classes the one that suits their number. tobit: of"
         " numbers, of which some are limits, such as <5.8.",
     )
+    order: tuple[str, ...] | None = _setting(
+        None,
+        Range(
+            _Several(click.STRING, single=False),
+            "the classes, which differ, from the lowest to the highest",
+            "Name each class once.",
+        ),
+        "Order of the classes for the likelihood ordinal, from the lowest to the"
+        " highest, as stable,worse,admitted.  [default: numbers by value, and grades"
+        " such as low,medium,high]",
+    )
     near_rows: bool = _switch(
         "Whether predictions of the default use the nearest training rows, where rows"
         " left out of 1000 or more are predicted better so."
@@ -232,12 +258,14 @@ class Settings:
     )
 
     def __post_init__(self) -> None:
-        for name in ("alphas", "kernel", "num_inducing"):
-            value = getattr(self, name)
-            if not isinstance(value, (str, int)):
-                values = tuple(value)
-                single = name != "alphas" and len(values) == 1
-                object.__setattr__(self, name, values[0] if single else values)
+        for setting in fields(self):
+            value = _plain(getattr(self, setting.name))
+            if setting.name in ("alphas", "kernel", "num_inducing"):
+                single = setting.name != "alphas" and np.shape(value) == (1,)
+                value = value[0] if single else value
+            if setting.name == "order" and isinstance(value, tuple):
+                value = tuple(str(label).strip() for label in value)
+            object.__setattr__(self, setting.name, value)
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]
             if not (value is setting.default is None or allowed.allows(value)):
@@ -253,9 +281,23 @@ class Settings:
                 "Leave one out.",
             )
 
+        if self.horizon is not None:
+            self._check_horizon(self.horizon)
         if None not in (self.time_column, self.group_column):
             got, expected = f"{self.time_column!r} and a group_column", "one of them"
             raise refusal("time_column", got, expected, "Leave one out.")
+
+    def _check_horizon(self, horizon: int) -> None:
+        """Check that windows follow each other in time, and that nothing else sets
+        their length.
+        """
+        if self.time_column is None:
+            got, expected = f"{horizon} without a time_column", "both"
+            raise refusal("horizon", got, expected, "Name the column of times.")
+        if self.test_fraction is not None:
+            got = f"{horizon} and a test_fraction of {self.test_fraction:g}"
+            expected = "one of them: both set how long a window is"
+            raise refusal("horizon", got, expected, "Leave one out.")
 
     @property
     def configurations(self) -> list[tuple[str, int | str]]:
@@ -302,7 +344,8 @@ class Settings:
 
     def parts(self) -> tuple[str, int, float]:
         """Name what rows are held out by, how often, and what fraction of the rows each
-        time.
+        time; of windows at most so often, and so large a fraction, see
+        :func:`~gpflow_pep.compare.partition.parts_of`.
         """
         if self.time_column is not None:
             count = (

@@ -11,13 +11,29 @@ from rich.table import Table
 from rich.text import Text
 
 from ..engine.refusals import counted
-from .findings import AS_GOOD, SAVED, UNSTABLE, summarise
+from .findings import (
+    AS_GOOD,
+    BETTER,
+    NOT_TOLD_APART,
+    SAVED,
+    SMALL,
+    UNSTABLE,
+    WORSE,
+    summarise,
+)
 from .run import Comparison
 from .scores import Metric, in_full
 
-MARKS = {SAVED: "*", AS_GOOD: "~", UNSTABLE: "!", "": ""}
-#: Of a model marked ~ the score may be the better one, by chance.
-KEY = "* saved; ~ as good: better or worse within noise; ! unstable"
+MARKS = {
+    SAVED: "*",
+    AS_GOOD: "~",
+    BETTER: "+",
+    WORSE: "",
+    NOT_TOLD_APART: "?",
+    UNSTABLE: "!",
+    "": "",
+}
+KEY = "* saved; ~ about as good; + clearly better; ? not told apart; ! unstable"
 
 
 class WordTable(NamedTuple):
@@ -138,11 +154,12 @@ def legend(comparison: Comparison) -> str:
             " Scores are means over targets; errors are in units of their standard"
             " deviations."
         )
+    small = "a tenth of the gain over a constant"
+    if score == "NLPD":
+        small = f"{SMALL:g} nats and {small}"
     text += (
-        f" As good: the {score} is not clearly better than that of *, or at most one"
-        " standard"
+        f" ~: the {score} is neither clearly better nor clearly worse than that of *,"
+        f" and the standard error of the difference is at most {small}. ?: that error"
+        " is larger. No mark: clearly worse."
     )
-    return (
-        f"{text} error of the difference worse. Unstable: far worse in one {part} than"
-        " others."
-    )
+    return f"{text} !: far worse in one {part} than in others."

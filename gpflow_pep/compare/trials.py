@@ -5,6 +5,7 @@ whichever process.
 import pickle
 import time
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,11 +21,13 @@ from ..engine.checks import reason
 from ..engine.refusals import counted
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
-from .candidates import SINGLE, make_candidates
+from .candidates import DEFAULT, SINGLE, holds_rows_out, make_candidates
+from .fit_warnings import plain
 from .partition import parts_of
 from .process import unpickled
 from .scores import held_out, metrics_of, scores
 from .settings import Settings
+from .trees import TREES, TreeColumns
 
 #: The message of a fit that did not begin.
 NOT_BEGUN = "The time was over before it began."
@@ -50,6 +53,8 @@ class Fit(NamedTuple):
         their tolerance.
     :param message: How the optimiser ended, or why the fit failed or did not converge.
     :param num_rows: The number of training rows.
+    :param warnings: What else its training or its predictions warned of, in words for
+        users of the table.
     """
 
     model: str
@@ -61,6 +66,7 @@ class Fit(NamedTuple):
     converged: bool
     message: str
     num_rows: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -169,11 +175,58 @@ class Trials:
     def _rows(self, rows: AnyNDArray | slice) -> tuple[pd.DataFrame, "pd.Series[Any]"]:
         return self.data.X.iloc[rows], self.data.outcomes.iloc[rows]
 
+    def _held_out_in(self, rows: AnyNDArray | slice) -> AnyNDArray:
+        """Choose which training rows, [N], a baseline holds out: a fifth of them, as
+        rows of the table are held out. They are whole groups, or the latest rows.
+        """
+        data, settings = self.data, self.settings
+        X, y, blocks = data.X.iloc[rows], data.y.iloc[rows], data.blocks
+        if blocks is not None:
+            blocks = blocks.iloc[rows]
+        usual: dict[str, Any] = {
+            "folds": 5,
+            "splits": None,
+            "test_fraction": None,
+            "horizon": None,
+        }
+        if settings.time_column is not None:
+            usual |= {"folds": None, "test_fraction": 0.2}
+        elif blocks is not None:
+            usual["folds"] = min(5, max(2, blocks.nunique()))
+        held_out = np.zeros(len(X), dtype=bool)
+        try:
+            parts = parts_of(
+                data._replace(X=X, y=y, blocks=blocks), replace(settings, **usual)
+            )
+            held_out[next(parts)[1]] = True
+        except ValueError:  # too few groups, or rows of each class
+            order = np.random.default_rng(settings.seed).permutation(len(X))
+            held_out[order[: max(1, len(X) // 5)]] = True
+        return held_out
+
+    def _set_time(
+        self, name: str, estimator: Any, prepare: Any, X: pd.DataFrame
+    ) -> None:
+        """Set the place of the time column among the numbers that the default gets."""
+        times = self.settings.time_column
+        if times not in self.data.X or name.partition(" (")[0] != DEFAULT:
+            return
+        numbers = clone(prepare).fit(X).get_feature_names_out()
+        place = list(numbers).index(times)
+        if "time" in estimator.get_params():
+            estimator.set_params(time=place)
+
     def train(self, trial: Trial, rows: AnyNDArray | slice, seconds: float) -> Outcome:
         """Train a copy of an estimator, after what prepares the columns."""
         X, y = self._rows(rows)
         name, estimator = trial.model, clone(self.candidates[trial.model][1])
-        prepare = make_preparation(self.data.X, self.data.formats)
+        prepare: Any = make_preparation(self.data.X, self.data.formats)
+        if name == TREES:
+            prepare = TreeColumns(prepare.formats)
+        options: dict[str, Any] = {}
+        if holds_rows_out(estimator):
+            options["model__held_out"] = self._held_out_in(rows)
+        self._set_time(name, estimator, prepare, X)
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
         pipeline, trained = Pipeline([("prepare", prepare), ("model", estimator)]), None
@@ -182,17 +235,17 @@ class Trials:
         try:
             # Of trees: threads wait for each other.
             with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
-                for category in (
-                    ConvergenceWarning,
-                    NotConverged,
-                ):  # the fit has the message
-                    warnings.simplefilter("ignore", category)
+                if (
+                    "max_seconds" in estimator.get_params()
+                ):  # its record has the message
+                    for category in (ConvergenceWarning, NotConverged):
+                        warnings.simplefilter("ignore", category)
                 # The table has a warning or a note of these, with its own numbers of
                 # rows.
                 warnings.filterwarnings(
                     "ignore", ".* (so far from the|are copies of) others"
                 )
-                trained = pipeline.fit(X, y)
+                trained = pipeline.fit(X, y, **options)
             record = getattr(estimator, "record_", None)
             if record is not None:
                 message = _sites_message(estimator.model_)
@@ -200,7 +253,7 @@ class Trials:
                     iterations=estimator.n_iter_,
                     log_z=record.objective if name.startswith(SINGLE) else np.nan,
                     converged=record.converged and not message,
-                    message=message or record.message,
+                    message=plain(message or record.message),
                 )
                 overhead = time.perf_counter() - began - record.seconds
         except _FAILURES as error:
@@ -211,7 +264,8 @@ class Trials:
 
 
 def _failed(fit: Fit, error: Exception) -> Fit:
-    return fit._replace(converged=False, message=reason(error) or type(error).__name__)
+    message = plain(reason(error)) or type(error).__name__
+    return fit._replace(converged=False, message=message)
 
 
 def _sites_message(model: Any) -> str:

@@ -29,7 +29,7 @@ from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.refusals import counted
-from ..scoring.ensemble import FAR, NumpyEnsemble, is_far
+from ..scoring.ensemble import FAR, NumpyEnsemble, are_asked, is_far
 from ..scoring.inputs import YeoJohnson
 from ..scoring.predictive import Recalibration
 from ..training import Ensemble, MaximiseRecord
@@ -128,6 +128,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     #: needed.
     _numpy_ensembles: tuple[NumpyEnsemble, ...] | None = None
     _known_scores: AnyNDArray | None
+    #: The column of X that goes on beyond the rows; None: there is none.
+    _time_place: int | None = None
     #: Several models that are mixed; None: one.
     _stack: Stack | None = None
     #: How the model was trained, and judged by rows left out; None: otherwise, or
@@ -182,6 +184,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """
         refuse_weights(refused)
         fitted = copy.copy(self)
+        for name, value in fitted.get_params(deep=False).items():
+            if isinstance(value, np.generic):  # a number or truth value of NumPy
+                setattr(fitted, name, value.item())
         fitted._check_parameters()
         fitted._fit(X, y)
         self.__dict__ = fitted.__dict__
@@ -271,7 +276,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         them.
         """
         if self.inputs == YEO_JOHNSON:
-            self._scaler: Any = fit_yeo_johnson(X)
+            self._scaler: Any = fit_yeo_johnson(X, self._time_place)
             return self._in_units(X)
         options: dict[str, Any] = {
             "with_mean": self.standardize,
@@ -478,36 +483,51 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def far_rows(self, X: Any) -> AnyNDArray:
         """Find for each row, [N], whether it is so far from the training rows that they
         have nearly no information on it: the variance of f is nearly what it was before
-        training.
+        training, by any component whose weight is .2 or more, or the largest. So is a
+        row with an input that such a component cuts
+        (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`).
 
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.
         """
-        places = getattr(self._stack, "places", None)
+        rows, stack = self._rows(X), self._stack
+        if stack is None:
+            return self._far_rows(rows)
+        places = getattr(stack, "places", None)
         if places is not None:
-            rows = self._rows(X)
-            parts = [self.components_[place] for place in sorted(set(places))]
-            everywhere: AnyNDArray = np.all([p.far_rows(rows) for p in parts], axis=0)
-            return everywhere
-        X, ensemble = self._inputs(X), self._numpy_ensemble
+            parts = [stack.components[place] for place in sorted(set(places))]
+            return np.asarray(np.all([part.far_rows(rows) for part in parts], axis=0))
+        pairs = zip(are_asked(stack.weights), stack.components, strict=True)
+        found = [part._far_rows(rows) for is_asked, part in pairs if is_asked]
+        return np.asarray(np.any(found, axis=0))
+
+    def _far_rows(self, rows: AnyNDArray) -> AnyNDArray:
+        """Find far rows in original units, by this one model."""
+        X, ensemble = self._in_units(rows), self._numpy_ensemble
         if ensemble is not None:
-            return is_far(ensemble, X)
-        main = heaviest(self.model_)
-        heaviest_posterior = self.posterior_.posteriors[
-            int(np.argmax(self.posterior_.weights))
-        ]
-        predict = heaviest_posterior.predict_f
-        (variance,) = self._predicted(
-            X, lambda rows: predict(rows)[1], PREDICTION_CHUNK
-        )
-        options = {"full_output_cov": False} if is_mixed(main.kernel) else {}
-        prior = np.asarray(main.kernel(X, full_cov=False, **options)).reshape(
-            len(X), -1
-        )
-        far: AnyNDArray = ~(
-            np.min(variance / prior, axis=1) <= FAR
-        )  # also where X is unknown
+            far = is_far(ensemble, X)
+        else:
+            far = np.isnan(X).all(axis=1)
+            models, weights = components(self.model_)
+            every = zip(
+                are_asked(weights), models, self.posterior_.posteriors, strict=True
+            )
+            for is_asked, model, posterior in every:
+                if is_asked:
+                    far = far | self._is_far(model, posterior, X)
+        if isinstance(self._scaler, YeoJohnson):
+            far = far | self._scaler.are_cut(rows)
         return far
+
+    def _is_far(self, model: GPModel, posterior: Any, X: AnyNDArray) -> AnyNDArray:
+        """Find far rows by TensorFlow, as :mod:`gpflow_pep.scoring.ensemble` does."""
+        (variance,) = self._predicted(
+            X, lambda rows: posterior.predict_f(rows)[1], PREDICTION_CHUNK
+        )
+        options = {"full_output_cov": False} if is_mixed(model.kernel) else {}
+        prior = np.asarray(model.kernel(X, full_cov=False, **options))
+        shares = np.min(variance / prior.reshape(len(X), -1), axis=1)
+        return np.asarray(~(shares <= FAR))  # also where X is unknown
 
     @property
     def input_scaler_(self) -> "StandardScaler | YeoJohnson":

@@ -136,13 +136,19 @@ class Describer:
             return self._array(np.asarray(value), label)
         if isinstance(value, slice):
             return {"slice": [value.start, value.stop, value.step]}
-        if hasattr(value, "_asdict"):  # a named tuple
-            return {
-                name: self(part, f"{label}.{name}")
-                for name, part in value._asdict().items()
-            }
         if isinstance(value, (list, tuple)):
-            return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
+            return self._collection(value, label)
+        return self._of_tensorflow(value, label)
+
+    def _collection(self, value: Any, label: str) -> Described:
+        """Describe a named tuple, another tuple or a list."""
+        if hasattr(value, "_asdict"):
+            parts = value._asdict().items()
+            return {name: self(part, f"{label}.{name}") for name, part in parts}
+        return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
+
+    def _of_tensorflow(self, value: Any, label: str) -> Described:
+        """Describe a function, a bijector or a distribution that has a name here."""
         for kind, choices in _NAMED.items():
             for name, named in choices.items():
                 if value is named:
@@ -155,11 +161,8 @@ class Describer:
                     if name not in _LEFT_OUT and part is not None
                 }
                 return {kind: type(value).__name__, "arguments": arguments}
-        raise cannot_save(
-            label,
-            _name(value),
-            "what GPflow or this package brings, or numbers and words",
-        )
+        expected = "what GPflow or this package brings, or numbers and words"
+        raise cannot_save(label, _name(value), expected)
 
     def _array(self, value: AnyNDArray, label: str) -> Described:
         if value.dtype == object or value.dtype.kind == "T":

@@ -126,27 +126,34 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
         if name in described["fitted"]:
             setattr(estimator, name, load(described["fitted"][name]))
     if "components" in described:
-        parts = [construct_estimator(part, load) for part in described["components"]]
-        stack = load(described["stack"]) | {"components": tuple(parts)}
-        recalibration = stack["recalibration"] and Recalibration(
-            **stack["recalibration"]
-        )
-        estimator._set_stack(Stack(**stack | {"recalibration": recalibration}))
+        estimator._set_stack(_construct_stack(described, load))
         return estimator
     scores = described.get("alpha_scores")
     estimator.alpha_scores_ = None if scores is None else dict(scores)
     estimator._scaler = _construct_scaler(described["inputs"], load)
     if isinstance(estimator, PEPRegressor):
         estimator._target = Units(**load(described["target"]))
-    mixture = described.get("mixture")
-    every = mixture["models"] if mixture else [described["model"]]
-    models = [_construct_model(component, load) for component in every]
-    if mixture:
-        near = [values and NearRows(*values) for values in mixture["near"]]
-        parts = [models[place] for place in mixture["components"]]
-        models = [Ensemble(parts, load(mixture["weights"]), near=near)]
-    estimator._set_model(models[0])
+    if "mixture" in described:
+        estimator._set_model(_construct_ensemble(described["mixture"], load))
+    else:
+        estimator._set_model(_construct_model(described["model"], load))
     return estimator
+
+
+def _construct_stack(described: dict[str, Described], load: Loader) -> Stack:
+    stack = load(described["stack"])
+    if stack["recalibration"] is not None:
+        stack["recalibration"] = Recalibration(**stack["recalibration"])
+    parts = [construct_estimator(part, load) for part in described["components"]]
+    stack["components"] = tuple(parts)
+    return Stack(**stack)
+
+
+def _construct_ensemble(described: dict[str, Described], load: Loader) -> Ensemble:
+    models = [_construct_model(component, load) for component in described["models"]]
+    near = [values and NearRows(*values) for values in described["near"]]
+    parts = [models[place] for place in described["components"]]
+    return Ensemble(parts, load(described["weights"]), near=near)
 
 
 def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Described]:

@@ -12,7 +12,7 @@ from gpflow.base import AnyNDArray
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
-from ..engine.checks import refusal
+from ..engine.checks import counted, refusal
 from ..scoring.inputs import YeoJohnson
 
 #: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
@@ -77,6 +77,48 @@ def check_table(name: str, values: Any) -> None:
     ):  # of X others are named later
         remedy = "Make days of them: (dates - dates.min()) / pandas.Timedelta(days=1)."
         raise refusal(name, "dates or durations", "numbers", remedy)
+
+
+def filled(y: Any) -> Any:
+    """Put NaN where targets or labels are missing as objects: None, pandas.NA, NaT.
+
+    Arrays, tables and columns of plain numbers stay as they are.
+    """
+    if isinstance(y, pd.DataFrame):
+        columns = [filled(y.iloc[:, place]) for place in range(y.shape[1])]
+        return pd.concat(columns, axis=1) if columns else y
+    if isinstance(y, pd.Series):
+        if isinstance(y.dtype, np.dtype) and y.dtype != object:
+            return y
+        missing = y.isna()
+        return y.astype(object).where(~missing, np.nan) if missing.any() else y
+    if isinstance(y, (list, tuple, pd.Index, pd.api.extensions.ExtensionArray)):
+        try:  # as objects: of words and NaN it would be the word "nan"
+            values = np.array(y, dtype=object)
+        except ValueError:  # rows of several lengths
+            return y
+    else:
+        values = y
+    if not isinstance(values, np.ndarray) or values.dtype != object:
+        return y
+    missing = pd.isna(values)
+    return np.where(missing, np.nan, values) if missing.any() else y
+
+
+def refuse_missing(y: Any, noun: str) -> None:
+    """Refuse a :func:`filled` column of targets or labels if one is missing."""
+    try:
+        missing = np.asarray(pd.isna(np.asarray(y)))
+    except (TypeError, ValueError):  # no array: other checks have the words for it
+        return
+    if missing.ndim and missing.any():
+        number = np.sum(missing.reshape(len(missing), -1).any(axis=1))
+        raise refusal(
+            "y",
+            f"no {noun} in {counted(int(number), 'row')} of {len(missing)}",
+            f"a {noun} in each",
+            "Leave out the rows without one.",
+        )
 
 
 def dense(X: Any) -> Any:
@@ -163,10 +205,12 @@ def seed_of(random_state: Any) -> int:
         ) from error
 
 
-def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
+def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
     """
     Choose the power of each standardised column of X [N, D] by maximum likelihood. A
     column whose transform is not finite, or nearly constant, stays standardised.
+
+    :param straight: The column that stays standardised too; None: no other.
     """
     first = StandardScaler().fit(X)
     standard = first.transform(X)
@@ -177,6 +221,8 @@ def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
         powers = PowerTransformer(standardize=False).fit(some).lambdas_
         bent = YeoJohnson(zeros, ones, powers, zeros, ones).bend(standard)
         known = np.isfinite(bent).all(axis=0) & (np.std(bent, axis=0) > LEAST_SPREAD)
+        if straight is not None:
+            known[straight] = False
         mean, scale = np.mean(bent, axis=0), np.std(bent, axis=0)
     second = (
         np.where(known, *pair)

@@ -9,9 +9,10 @@ from gpflow.covariances import Kuf
 from gpflow.covariances.kufs import Kuf_kernel_inducingpoints
 from gpflow.inducing_variables import InducingPoints
 from gpflow.kernels import Kernel
-from gpflow.likelihoods import Bernoulli, Likelihood
+from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, StudentT
 from gpflow.mean_functions import Zero
 from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutput
+from scipy.linalg import solve_triangular
 
 from ..engine.checks import refusal
 from ..engine.predictions.context_posterior import ContextRowsPosterior
@@ -23,6 +24,10 @@ from ..scoring.kernels import REMEDY
 from ..scoring.stored import Reader
 from ..training.choosing.ensemble import EnsemblePosterior
 from .describing import Described, Describer
+
+#: A change of a variance by so much of the least variance of y: of the standard
+#: deviation it is half as much, a hundredth of what predictions may differ by.
+NEGLIGIBLE = 1e-8
 
 
 def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
@@ -62,22 +67,65 @@ def describe_posterior(
 def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str, Any]:
     if isinstance(posterior, ContextRowsPosterior):
         return _component_of_rows(posterior, likelihood)
-    if (
-        not isinstance(posterior, IndependentPosteriorSingleOutput)
-        or posterior.cache is None
-    ):
+    if not isinstance(posterior, IndependentPosteriorSingleOutput):
         raise _refused("model_", "several outputs", "one")
-    kernel: Any = getattr(posterior, "kernel_of_model", posterior.kernel)
-    a, Q = map(np.asarray, posterior.cache)
-    if a.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
+    kernel: Any = getattr(posterior, "kernel_of_model", None)
+    if kernel is None or posterior.cache is None:
+        got = "a posterior of another package, or without its cache"
+        raise _refused("model_", got, "one of a model of gpflow_pep, with its cache")
+    m, reductions, L = map(np.asarray, posterior.cache)
+    if m.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
         raise _refused("model_", "several columns of targets", "one")
-    if Q.dtype != np.float64:
-        raise _refused("model_", f"numbers of type {Q.dtype}", "float64")
+    if L.dtype != np.float64:
+        raise _refused("model_", f"numbers of type {L.dtype}", "float64")
     mean = posterior.mean_function
     if mean is not None and type(mean) is not Zero:
         raise _refused("mean_function", type(mean).__name__, "none or Zero")
     Z = _points(posterior.X_data, kernel)
-    return {"kernel": kernel, "likelihood": likelihood, "Z": Z, "a": a, "Q": Q}
+    largest = np.max(kernel(Z, full_cov=False))
+    roots = _roots(L, reductions, NEGLIGIBLE * _least_noise(likelihood, Z) / largest)
+    factors = {"L": L, "reductions": reductions} if roots is None else {"roots": roots}
+    a = solve_triangular(L, m, lower=True, trans=1)
+    return {"kernel": kernel, "likelihood": likelihood, "Z": Z, "a": a, **factors}
+
+
+def _roots(
+    L: AnyNDArray, reductions: AnyNDArray, negligible: float
+) -> AnyNDArray | None:
+    r"""Compute the lower triangular R by which variances take one triangle, not two:
+    :math:`(R R^T)^{-1} = L^{-T} (I - S) L^{-1}`.
+
+    With :math:`I - S = T T^T`, T upper triangular, R is :math:`L T^{-T}`. Rounding
+    leaves small eigenvalues of I - S negative where the data say nothing; then
+    something is added to its diagonal, which takes at most as much times the prior's
+    variance off the variances.
+
+    :param reductions: I - S of each latent function, [L, M, M].
+    :param negligible: The most that may be added.
+    :return: [L, M, M]; None where I - S needs more, as where a likelihood that is not
+        log-concave makes f less certain than it was.
+    """
+    eps, eye = float(np.finfo(np.float64).eps), np.eye(len(L))
+    added = 0.0
+    while added <= negligible:
+        # Lower factors of the reverse are upper ones in the order as it was.
+        reverse = (reductions + added * eye)[:, ::-1, ::-1]
+        try:
+            upper = np.linalg.cholesky(reverse)[:, ::-1, ::-1]
+        except np.linalg.LinAlgError:
+            added = max(4.0 * added, eps)
+            continue
+        return np.stack([solve_triangular(T, L.T).T for T in upper])
+    return None
+
+
+def _least_noise(likelihood: Likelihood, Z: AnyNDArray) -> float:
+    """Give the least variance that a likelihood adds to that of f, 1 where it is none
+    of numbers: classes are compared by f with noise of about that.
+    """
+    if type(likelihood) is Gaussian:
+        return float(np.min(likelihood.variance_at(Z)))
+    return float(likelihood.scale) ** 2 if type(likelihood) is StudentT else 1.0
 
 
 def _component_of_rows(
@@ -85,7 +133,7 @@ def _component_of_rows(
 ) -> dict[str, Any]:
     """Describe predictions from near rows; `gpflow_pep.scoring.near` has the names."""
     parts, context = posterior._parts, Context(*map(np.asarray, posterior.cache or ()))
-    X, r, noise, M = context.X, context.r, context.noise, context.W.shape[1]
+    X, r, noise, M = context.X, context.r, context.noise, context.L.shape[1]
     if r.shape[1] > 1 or X.dtype != np.float64:
         raise _refused(
             "model_", "several columns of targets, or float32", "one, of float64"
@@ -112,7 +160,7 @@ def _component_of_rows(
         "r": r,
         "noise": noise if parts.likelihood is None else None,
         "precision": 1.0 / context.scales,
-        "W": context.W[0],
+        "L": context.L[0],
         "mean": context.mean,
         "root": context.root,
     }

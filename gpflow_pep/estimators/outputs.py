@@ -17,7 +17,7 @@ from ..engine.checks import check_number, counted, refusal
 from ..engine.factors import traits
 from ..engine.prior import is_mixed
 from ..training.starts import coregionalization
-from .inputs import check_sizes, check_table
+from .inputs import check_sizes, check_table, filled
 
 #: The most latent functions of which outputs are mixed by default: q is one Gaussian
 #: over the inducing variables of all of them, so that time grows with the square of
@@ -51,6 +51,7 @@ def as_outputs(
         infinite.
     """
     check_table(name, Y)
+    given, Y = Y, filled(Y)
     options: dict[str, Any] = {"ensure_all_finite": "allow-nan", "input_name": name}
     options |= {"ensure_2d": num_columns is None, "ensure_min_samples": 0}
     checked: AnyNDArray = check_array(Y, dtype=X.dtype, **options)
@@ -66,7 +67,7 @@ def as_outputs(
         )
         raise refusal(name, counted(got, "column"), expected, remedy)
     check_sizes(name, checked)
-    present = column_names(Y)
+    present = column_names(given)
     if names is None or present is None or present == list(names):
         return checked
     if sorted(present) != sorted(set(names)):

@@ -36,9 +36,13 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def __init__(self, estimator: Any, max_seconds: float | None = None) -> None:
         self.estimator, self.max_seconds = estimator, max_seconds
 
-    def fit(self, X: Any, y: Any, **refused: Any) -> "SeparateRegressors":
+    def fit(
+        self, X: Any, y: Any, held_out: Any = None, **refused: Any
+    ) -> "SeparateRegressors":
         """Train on rows X [N, D] and y [N, P], with NaN where a target was not
         observed.
+
+        :param held_out: Which rows a regressor holds out that takes such rows, [N].
         """
         refuse_weights(refused)
         Y = as_outputs("y", y, np.asarray(X, dtype=np.float64))
@@ -50,7 +54,8 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         for column in Y.T:
             there = np.flatnonzero(~np.isnan(column))
             rows = _safe_indexing(X, there)
-            fitted.append(clone(estimator).fit(rows, column[there]))
+            options = {} if held_out is None else {"held_out": held_out[there]}
+            fitted.append(clone(estimator).fit(rows, column[there], **options))
         self.__dict__.update(estimators_=fitted, target_names_=column_names(y))
         return self
 

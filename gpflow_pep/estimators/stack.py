@@ -11,7 +11,10 @@ of RMSE better than the first with its plain form; on 38 others the third gains 
 .015 nats and .3 ± .1% of RMSE, others less. Leave-one-out densities are honest where
 inducing inputs are not trained: those of trained ones are .2 nats a row too good.
 
-With more rows the first and the last are trained on :data:`SCOUT_ROWS` random ones. Up
+The last is trained from two starts; where the fine one ends better the others start
+from there (:func:`~gpflow_pep.training.fitting.exact.start_after`). With more rows
+:data:`EXACT_ROWS` random ones choose between both starts, and then the first and the
+last are trained on :data:`SCOUT_ROWS`. Up
 to :data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
 :data:`FEW_STEPS` steps. Beyond, there is the model whose inducing inputs are trained,
 with as many points and near rows as pay, and the transforms if an exact Matérn 5/2
@@ -46,7 +49,7 @@ from ..engine.refusals import counted
 from ..scoring.predictive import STANDARD_ERRORS, Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
-from ..training.fitting.exact import Hyperparameters
+from ..training.fitting.exact import STEPS_OF_STARTS, Hyperparameters, start_after
 from ..training.fitting.points import copies_of, numbers_of_copies
 
 if TYPE_CHECKING:
@@ -187,14 +190,13 @@ def fit_stack(
         settings: dict[str, Any],
         share: float = 1.0,
         rows: Any = slice(None),
-        start: Any = None,
+        start: Hyperparameters | None = None,
     ) -> Any:
         left = share * (seconds - (time.perf_counter() - began))
-        theta = None if start is None else start._hyperparameters()
         with warnings.catch_warnings():
             if share < 1.0:  # a trial
                 warnings.simplefilter("ignore", ConvergenceWarning)
-            return component(estimator, X[rows], Y[rows], settings, left, theta)
+            return component(estimator, X[rows], Y[rows], settings, left, start)
 
     copies = numbers_of_copies(X, Y)
     size = f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}"
@@ -228,10 +230,14 @@ def fit_stack(
         bent["kernel"] = "matern52"
     if len(X) <= EXACT_ROWS:
         note(f"{size}: exact Gaussian processes. {LEFT_OUT.format('density')}")
-        components = [train(bent)]
-        for settings in (smooth, rough):
+        matern = train(rough)
+        start = start_after(matern._hyperparameters(), matern.record_)
+        components = []
+        for settings in (bent, smooth):
             if time.perf_counter() - began < seconds:
-                components.append(train(settings))
+                components.append(train(settings, start=start))
+        components.append(matern)
+        names = [*names[: len(components) - 1], names[-1]]
     elif seconds < LEAST_SECONDS:
         note(f"{size}, {seconds:g} s: one model, without a trial on some of the rows.")
         components = [train(TRAINED)]
@@ -240,12 +246,16 @@ def fit_stack(
         some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
         groups = copies_of(X, Y)
         others = others[~np.isin(groups[others], groups[some])]
-        plain, varies = train(rough, SCOUT_SHARE, some), ", and noise that varies,"
+        few = {"max_iterations": min(estimator.max_iterations, STEPS_OF_STARTS)}
+        matern = train(ROUGH | few, SCOUT_SHARE, order[:EXACT_ROWS])
+        start = start_after(matern._hyperparameters(), matern.record_)
+        plain = train(rough, SCOUT_SHARE, some, start)
+        varies = ", and noise that varies,"
         left = (seconds - (time.perf_counter() - began)) * (SCOUT_ROWS / len(X)) ** 3
         each = plain.record_.seconds / plain.record_.evaluations
         if many := len(X) > EXACT_BY_SCOUT or EVALUATIONS * each > left:
             bent, varies = bent | {"kernel": "matern52", "noise": "constant"}, ""
-        full = train(bent, SCOUT_SHARE, some)
+        full = train(bent, SCOUT_SHARE, some, start)
         scores = [
             part._part_of_y(X[others]).log_densities(y[others])
             for part in (full, plain)
@@ -261,10 +271,13 @@ def fit_stack(
         note(f"{size}: in a trial with {SCOUT_ROWS}, {won} (higher is better).")
         if many:
             transforms = {"inputs": "yeo-johnson", "warp": True} if is_bent else {}
-            components = [train(TRAINED | transforms, start=full)]
+            theta = full._hyperparameters()
+            start = (start or theta)._replace(skew=theta.skew, tails=theta.tails)
+            components = [train(TRAINED | transforms, start=start)]
         else:
-            settings, start = (bent, full) if is_bent else (rough, plain)
-            components = [train(settings | {"max_iterations": FEW_STEPS}, start=start)]
+            settings, scout = (bent, full) if is_bent else (rough, plain)
+            settings = settings | {"max_iterations": FEW_STEPS}
+            components = [train(settings, start=scout._hyperparameters())]
             names = [
                 f"exact Gaussian process {'with' if is_bent else 'without'} transforms"
             ]

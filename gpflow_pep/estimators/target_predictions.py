@@ -19,7 +19,9 @@ from ..engine.checks import check_choice, check_positive, refusal
 from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
+from ..engine.prior.mixing import variances_of_white
 from ..scoring.arguments import as_coverage, as_probabilities
+from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predictive
 from ..scoring.predictive import Predictive, PredictiveOfColumns, require_finite
 from ..scoring.units import Units
@@ -30,7 +32,7 @@ from ..training.choosing.ensemble import (
     heaviest,
 )
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .inputs import check_sizes, check_table, seed_of
+from .inputs import check_sizes, check_table, filled, refuse_missing, seed_of
 from .intervals import conformal_score, fold_scores
 from .outputs import as_outputs, mean_r2
 from .target_units import log_slopes, to_model
@@ -142,6 +144,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         predict = partial(TargetPredictions._part_of_y, known=known)
         return self._mixed(predict, rows, known is not None)
 
+    @cuts_reported()
     def _mixed(
         self,
         predict: Callable[["TargetPredictions", AnyNDArray], Predictive],
@@ -172,6 +175,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def _part_of_f(self, rows: AnyNDArray) -> Predictive:
         f = self.posterior_.components_of_f
         parts = self._predicted(self._in_units(rows), f, PREDICTION_CHUNK)
+        if is_mixed(self.kernel_):
+            for k, model in enumerate(components(self.model_)[0]):
+                kernel = model.kernel
+                white = np.asarray(kernel.W) ** 2 @ variances_of_white(kernel).numpy()
+                parts[2 * k + 1] = np.maximum(parts[2 * k + 1] - white, 0.0)
         return self._mixture(parts, self._target._replace(logarithm=False))
 
     def _part_of_y(self, rows: AnyNDArray, known: Any = None) -> Predictive:
@@ -340,6 +348,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         check_is_fitted(self)
         mean: Any = self.predict(X)
         if self._num_columns == 1:
+            y = filled(y)
+            refuse_missing(y, "target")
             return float(r2_score(y, mean, sample_weight=sample_weight))
         Y, mean = self._checked("y", y, mean), mean.reshape(len(mean), -1)
         if (
@@ -398,6 +408,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if self._num_columns > 1:
             return as_outputs(name, y, X, self._num_columns, self.target_names_)
         check_table(name, y)
+        y = filled(y)
+        refuse_missing(y, "target")
         Y: AnyNDArray = column_or_1d(check_array(y, ensure_2d=False, dtype=X.dtype))[
             :, None
         ]

@@ -22,11 +22,9 @@ _OF_SVGP = {"whiten", "q_diag", "q_mu", "q_sqrt", "num_data"}
 
 def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
     """Refuse arguments of SVGP that the model lacks."""
+    constructor = inspect.signature(model.__init__)  # type: ignore[misc]
     for name, value in arguments.items():
-        if (
-            name in _OF_SVGP
-            and name not in inspect.signature(model.__init__).parameters
-        ):  # type: ignore[misc]
+        if name in _OF_SVGP and name not in constructor.parameters:
             expected = (
                 f"no such argument: {model.__name__} computes the best q from its data"
             )

@@ -134,7 +134,8 @@ class PowerEPModel(GPModel, abc.ABC):
         """See :func:`~gpflow_pep.models.arguments.refuse_arguments`."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            cls.__init__ = refusing(refuse_arguments, cls.__init__)  # type: ignore[method-assign]
+            constructor = refusing(refuse_arguments, cls.__init__)
+            cls.__init__ = constructor  # type: ignore[method-assign]
 
     def __init__(
         self,

@@ -112,7 +112,8 @@ class ContextPredictions:
             return mixed.predict_f(self, Xnew, full_cov, full_output_cov, given)
         near = self._near_rows(near)
         if blocks is None and not near.number:
-            return super().predict_f(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
+            of_gpflow: Any = super()
+            return of_gpflow.predict_f(Xnew, full_cov, full_output_cov)
         posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, near)
         options = {"blocks": blocks, "near": near.number}
         return posterior.fused_predict_f(Xnew, full_cov, full_output_cov, **options)
@@ -130,7 +131,8 @@ class ContextPredictions:
         ``given``.
         """
         if given is None or full_cov or full_output_cov:
-            return super().predict_y(Xnew, full_cov, full_output_cov)  # type: ignore[misc]
+            of_gpflow: Any = super()
+            return of_gpflow.predict_y(Xnew, full_cov, full_output_cov)
         moments = self.predict_f(Xnew, given=given)
         return finite(predict_mean_and_var(self.likelihood, Xnew, *moments))
 

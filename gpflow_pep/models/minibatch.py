@@ -33,9 +33,9 @@ import tensorflow as tf
 from ..engine import checks
 from ..engine.energies import point
 from ..engine.factors import require_resolved
-from ..engine.numerics import chunks
 from ..engine.numerics.chunks import shuffled_rows
 from ..engine.numerics.graphs import compiled
+from ..engine.numerics.tapes import without_gradient
 from ..engine.predictions.context_posterior import as_near
 from ..engine.prior import input_scales, nearest_others
 from ..engine.sites.posterior import Natural, SiteProblem, Sites, natural_sums
@@ -152,9 +152,7 @@ class MinibatchLoss(BatchLoss):
         with tf.control_dependencies(same):
             index = tf.identity(index)
         batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)
-        end, totals = chunks.without_gradient(
-            lambda: self._update(problem, batch, index)
-        )
+        end, totals = without_gradient(lambda: self._update(problem, batch, index))
         ell = end.extra.tilted.ell
         resolved = require_resolved(model.likelihood, ell, *end.marginals, rows=index)
         with tf.control_dependencies(resolved):
@@ -217,8 +215,8 @@ REFRESH_EVERY = 5
 class NearRowLoss(BatchLoss):
     """The training loss of batches of rows, each given the rows near it.
 
-    For the arguments see
-    :meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_training_loss_closure`.
+    For the arguments see ``near_row_training_loss_closure`` of
+    :class:`~gpflow_pep.models.context_predictions.ContextPredictions`.
     """
 
     def __init__(self, model: Any, near: int, batch_size: int, seed: int) -> None:

@@ -22,10 +22,11 @@ from ..engine.predictions.mixed import (
     mixed_covariance,
 )
 from ..engine.predictions.posterior import new_inputs
-from ..engine.prior import is_mixed
+from ..engine.prior import Parts, PartsBySubstitution, is_mixed
 from ..engine.prior.evaluate import noise_variance, unconverted
+from ..engine.prior.mixing import variances_of_white
 from ..engine.sites.mixed import LatentMarginals, latent_marginals, mixed_marginals
-from ..engine.sites.posterior import SiteProblem, Sites, posterior_factor
+from ..engine.sites.posterior import Natural, SiteProblem, Sites, posterior_factor
 from ..engine.sites.record import SiteUpdateInfo
 from .arguments import warn_unless_converged
 from .base import ADVICE, finite
@@ -44,9 +45,9 @@ def require_mixed(model: Any, name: str) -> None:
 
 def _context(model: Any) -> MixedContext:
     q = posterior_factor(model.natural_of_v())
-    weights, W = tf.convert_to_tensor(model.kernel.W), model._latent_parts.whiten().W
+    weights, L = tf.convert_to_tensor(model.kernel.W), model._latent_parts.whiten().L
     root, c = (checks.require_finite(part, "q(u)", ADVICE) for part in (q.W, q.c))
-    return MixedContext(W, root, c, weights)
+    return MixedContext(L, root, c, weights)
 
 
 def posterior(
@@ -74,16 +75,52 @@ def predict_f(
         raise checks.refusal(
             "given", "it with full_cov", "covariances of outputs", remedy
         )
+    mixing, g, mean, _ = _given_outputs(model, Xnew, outputs)
+    moments = mixed_marginals(mixing, g)
+    covariance = mixed_covariance(mixing, g) if full_output_cov else moments.s
+    return finite((moments.m + mean, covariance))
+
+
+def predict_f_of_readings(
+    model: Any, Xnew: InputData, outputs: TensorData
+) -> MeanAndVariance:
+    """Predict f of readings at new rows, given some outputs of the rows, [N, P] each.
+
+    An output that is not given is of the same reading, and shares white noise with
+    those that are. One that is given is of another reading, with white noise of its
+    own.
+
+    :param outputs: Those that are known, [N, P]; NaN of others.
+    """
+    require_mixed(model, "known")
+    mixing, g, mean, Y = _given_outputs(model, Xnew, outputs)
+    white = variances_of_white(model.kernel)
+    same = mixed_marginals(mixing, g)
+    smooth = mixed_marginals(tf.where(white > 0.0, tf.zeros_like(mixing), mixing), g)
+    variance = smooth.s + tf.linalg.matvec(tf.square(mixing), white)
+    is_unknown = tf.math.is_nan(Y)
+    return finite(
+        (
+            tf.where(is_unknown, same.m, smooth.m) + mean,
+            tf.where(is_unknown, same.s, variance),
+        )
+    )
+
+
+def _given_outputs(
+    model: Any, Xnew: InputData, outputs: TensorData
+) -> tuple[tf.Tensor, LatentMarginals, tf.Tensor, tf.Tensor]:
+    """Compute the moments of g of new rows given some of their outputs, between the
+    weights of the mixture, and the mean function and checked outputs, [N, P].
+    """
     parts, context = model._latent_parts, _context(model)
-    Xnew = new_inputs(Xnew, model.inducing_variable, context.W.dtype)
+    Xnew = new_inputs(Xnew, model.inducing_variable, context.L.dtype)
     X, Y = model._check_new_targets((Xnew, outputs))
     g, mean = latent_at(parts, context, X), parts.mean(X) + tf.zeros_like(Y)
     g, end = condition_on_outputs(model.likelihood, context, g, mean, X, Y)
     unfinished = "The prediction given outputs of the same row is inexact."
     warn_unless_converged(SiteUpdateInfo(*end.info), 1e-8, unfinished)
-    moments = mixed_marginals(context.mixing, g)
-    covariance = mixed_covariance(context.mixing, g) if full_output_cov else moments.s
-    return finite((moments.m + mean, covariance))
+    return context.mixing, g, mean, Y
 
 
 @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
@@ -154,11 +191,19 @@ def loo_log_density(model: Any) -> tf.Tensor:
 def regression_sums(model: Any, W: tf.Tensor | None) -> RowSums:
     """Sum over the rows of a regression what its energy needs."""
     parts = model._latent_parts
+    return _sums(model, parts, parts.whiten().W if W is None else W)
 
+
+def natural_of_regression(model: Any) -> Natural:
+    """Sum over the rows of a regression what they add to the prior of v."""
+    parts = PartsBySubstitution(*model._latent_parts)
+    return _sums(model, parts, parts.whiten().L).natural
+
+
+def _sums(model: Any, parts: Parts, W: tf.Tensor) -> RowSums:
     def bound(rows: Any, W: tf.Tensor, weights: tf.Tensor) -> RowSums:
         return mixed.sum_mixed_rows(parts, rows, W, weights, lambda X: _noise(model, X))
 
-    W = parts.whiten().W if W is None else W
     return model.rows.sum(bound, (W, tf.convert_to_tensor(model.kernel.W)), parts)
 
 

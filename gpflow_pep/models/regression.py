@@ -19,7 +19,7 @@ from ..engine.factors.entries import check_entries
 from ..engine.factors.moments import check_noise
 from ..engine.numerics import chunks
 from ..engine.predictions.context_rows import Context
-from ..engine.prior import Parts, is_mixed, split_outputs
+from ..engine.prior import Parts, PartsBySubstitution, is_mixed, split_outputs
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.memory import Memory
 from ..engine.sites.posterior import (
@@ -246,8 +246,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         r, noise = parts.observe(context.X, context.r)
         if not with_u:
             return context._replace(r=r, noise=noise)
-        q, W = self._posterior_of_v(), parts.whiten().W
-        return Context(W, q.q_mu, q.q_sqrt[0], context.X, r, noise, context.scales)
+        q, L = self._posterior_of_v(), parts.whiten().L
+        return Context(L, q.q_mu, q.q_sqrt[0], context.X, r, noise, context.scales)
 
     @check_shapes(
         "return[0]: [M, P]",
@@ -324,7 +324,12 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
     @tf.autograph.experimental.do_not_convert
     def natural_of_v(self) -> Natural:
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
-        return self._sums().natural
+        if is_mixed(self.kernel):
+            return mixed.natural_of_regression(self)
+        parts, factor = self._parts_of_output(), self._parts.whiten()
+        sums_of = partial(self._cut.sums_of, PartsBySubstitution(*parts))
+        natural = self.rows.sum(sums_of, (factor.L,), parts).natural
+        return add_memory(natural, self._memory_terms(factor.W))
 
     def _parts_of_output(self) -> Parts:
         """Take the parts of a model of one output; all outputs share them."""

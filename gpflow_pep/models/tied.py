@@ -354,52 +354,68 @@ def _check_q(
     num_latent_gps: int,
     q_diag: bool,
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Check the Gaussian to start from, and fill in the prior's where it is
-    not given.
-    """
-    dtype, (size, needed) = default_float(), shape
-    q_mu, q_sqrt = (
-        None if part is None else np.asarray(part, dtype) for part in (q_mu, q_sqrt)
-    )
-    axes = (q_mu, -1), (q_sqrt, -1 if q_diag else 0)
-    sizes = [part.shape[axis] for part, axis in axes if np.ndim(part)]
+    """Check the Gaussian to start from; whatever is not given is the prior's."""
+    dtype = default_float()
+    mean: AnyNDArray | None = None if q_mu is None else np.asarray(q_mu, dtype)
+    root: AnyNDArray | None = None if q_sqrt is None else np.asarray(q_sqrt, dtype)
+    size, needed = shape
     num_latent = checks.check_positive(
-        "num_latent_gps", sizes[0] if sizes else num_latent_gps
+        "num_latent_gps", _num_latent_of(mean, root, q_diag) or num_latent_gps
     )
     if needed not in (None, num_latent):
         expected = f"{needed} for this kernel and these inducing variables"
         remedy = f"Pass num_latent_gps={needed}, or wrap points in {_SHARED}."
         raise checks.refusal("num_latent_gps", num_latent, expected, remedy)
-    mean: AnyNDArray = np.zeros([size, num_latent], dtype)
-    root = (
-        np.ones_like(mean)
-        if q_diag
-        else np.tile(np.eye(size, dtype=dtype), [num_latent, 1, 1])
-    )
-    for name, part, like in (("q_mu", q_mu, mean), ("q_sqrt", q_sqrt, root)):
-        if part is not None and part.shape != like.shape:
-            got, expected = (
-                f"shape {part.shape}",
-                f"{like.shape}, which q_diag and the numbers of",
-            )
-            expected += " inducing variables and latent functions need"
-            raise checks.refusal(name, got, expected, "Reshape it, or leave it out.")
-        if part is not None and not np.isfinite(part).all():
-            remedy = "Leave it out to start from the prior's."
-            raise checks.refusal(name, "NaN or infinity", "finite numbers", remedy)
-    if q_sqrt is not None and q_diag and not (q_sqrt > 0.0).all():
-        got, expected = (
-            "numbers that are not above 0 with q_diag=True",
-            "standard deviations",
-        )
-        raise checks.refusal(
-            "q_sqrt", got, expected, "Use numpy.abs of them, or leave it out."
-        )
-    is_full = q_sqrt is not None and not q_diag
-    if is_full and (np.triu(q_sqrt, 1).any() or not np.diagonal(q_sqrt, 0, 1, 2).all()):
+    mean_of_prior: AnyNDArray = np.zeros([size, num_latent], dtype)
+    if q_diag:
+        root_of_prior = np.ones_like(mean_of_prior)
+    else:
+        root_of_prior = np.tile(np.eye(size, dtype=dtype), [num_latent, 1, 1])
+    if mean is None:
+        mean = mean_of_prior
+    _check_numbers("q_mu", mean, mean_of_prior.shape)
+    if root is None:
+        return mean, root_of_prior
+    _check_numbers("q_sqrt", root, root_of_prior.shape)
+    if q_diag:
+        _check_deviations(root)
+    else:
+        _check_triangular(root)
+    return mean, root
+
+
+def _num_latent_of(
+    mean: AnyNDArray | None, root: AnyNDArray | None, q_diag: bool
+) -> int | None:
+    """Read the number of latent functions off q_mu or q_sqrt, if one has axes."""
+    if mean is not None and mean.ndim:
+        return int(mean.shape[-1])
+    if root is not None and root.ndim:
+        return int(root.shape[-1 if q_diag else 0])
+    return None
+
+
+def _check_numbers(name: str, value: AnyNDArray, shape: tuple[int, ...]) -> None:
+    if value.shape != shape:
+        expected = f"{shape}, which q_diag and the numbers of inducing variables and"
+        expected += " latent functions need"
+        remedy = "Reshape it, or leave it out."
+        raise checks.refusal(name, f"shape {value.shape}", expected, remedy)
+    if not np.isfinite(value).all():
+        remedy = "Leave it out to start from the prior's."
+        raise checks.refusal(name, "NaN or infinity", "finite numbers", remedy)
+
+
+def _check_deviations(root: AnyNDArray) -> None:
+    if not (root > 0.0).all():
+        got = "numbers that are not above 0 with q_diag=True"
+        remedy = "Use numpy.abs of them, or leave it out."
+        raise checks.refusal("q_sqrt", got, "standard deviations", remedy)
+
+
+def _check_triangular(root: AnyNDArray) -> None:
+    if np.triu(root, 1).any() or not np.diagonal(root, 0, 1, 2).all():
         got = "matrices with entries above the diagonal or zeros on it"
         expected = "lower triangular square roots of covariances"
-        raise checks.refusal(
-            "q_sqrt", got, expected, "Use numpy.linalg.cholesky of them."
-        )
-    return (mean if q_mu is None else q_mu), (root if q_sqrt is None else q_sqrt)
+        remedy = "Use numpy.linalg.cholesky of them."
+        raise checks.refusal("q_sqrt", got, expected, remedy)

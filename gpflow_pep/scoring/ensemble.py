@@ -1,15 +1,27 @@
 r"""Predictions of an ensemble of sparse Gaussian processes.
 
-A component with inducing inputs Z predicts
+A component with inducing inputs Z, of which the prior has :math:`K_{ZZ} = L L^T`,
+predicts
 
 .. math::
 
-   E[f_*] = k_{*Z} a, \qquad Var[f_*] = k_{**} - k_{*Z} Q k_{Z*}
+   E[f_*] = k_{*Z} a, \qquad Var[f_*] = k_{**} - A_*^T (I - S) A_*, \qquad
+   A_* = L^{-1} k_{Z*}
 
-with :math:`a = L^{-T} m` and :math:`Q = L^{-T} (I - S) L^{-1}`, where L is the Cholesky
-factor of :math:`K_{ZZ}` and m, S are the moments of the whitened inducing variables.
-These are what GPflow's posterior has in its cache: the same products have the same
-rounding errors.
+with :math:`a = L^{-T} m`, where m, S are the moments of the whitened inducing
+variables. :math:`A_*` is computed by substitution: an explicit matrix
+:math:`L^{-T} (I - S) L^{-1}` in its place would have rounding errors as large as the
+machine's epsilon times the condition number of :math:`K_{ZZ}`, many times the variance
+where data are nearly free of noise. Where I - S is positive definite one triangle is
+enough,
+
+.. math::
+
+   Var[f_*] = k_{**} - |R^{-1} k_{Z*}|^2, \qquad
+   (R R^T)^{-1} = L^{-T} (I - S) L^{-1} .
+
+Where inference is exact R is the Cholesky factor of :math:`K_{ZZ}` plus the noise, but
+for the jitter of GPflow.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,16 +29,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.blas import dsymv
 
+from .cutting import record_cut
 from .kernels import Array, covariance_with, variance_of
-from .likelihoods import check_likelihood, class_probabilities, target_moments
+from .likelihoods import (
+    NUMBERS,
+    check_likelihood,
+    class_probabilities,
+    target_moments,
+)
 from .near import moments_from_near_rows
 from .predictive import Predictive, require_finite
+from .triangles import solve_lower
 from .units import Units
 
 #: See :func:`is_far`.
 FAR = 0.95
+#: A component is asked whether a row is far if its weight is this, or the largest. On
+#: 43 data sets of 10 and 20 rows of known processes .86 of rows with an input of 10 000
+#: are far so, and .07 of those like the training rows; by the heaviest component alone
+#: .65 and .06, and with .1 in its place .98 and .13: light components take a function
+#: for noise.
+WEIGHTY = 0.2
 #: Rows at a time: so many that Python's own time does not count, so few that arrays fit
 #: a cache.
 CHUNK = 1000
@@ -61,7 +85,8 @@ def ensemble_of(parts: Mapping[str, Any]) -> NumpyEnsemble:
     """Prepare predictions.
 
     :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and
-        ``likelihood``, ``any_row``, ``Z``, ``a`` and ``Q``; with near rows what
+        ``likelihood``, ``any_row``, ``Z``, ``a``, and ``roots``, R of each latent
+        function, or ``L`` and ``reductions``, I - S of each; with near rows what
         :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
     """
@@ -87,31 +112,58 @@ def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, A
 
     def moments(X: Array) -> tuple[Array, Array]:
         K = covariance(X)
-        if len(K) == 1:  # reads half of Q: 0.5 ms for 1000 points, not 1.1
-            products = [dsymv(1.0, Q.T, K[0])[None] for Q in part["Q"]]
-        else:
-            products = [K @ Q for Q in part["Q"]]
-        explained = np.stack(
-            [np.einsum("nm,nm->n", half, K) for half in products], axis=1
-        )
-        return K @ part["a"], variance(X)[:, None] - explained
+        return K @ part["a"], variance(X)[:, None] - explained(K)
 
+    if "roots" in part:
+        explained = _explained_by_roots(part["roots"])
+    else:
+        explained = _explained_by_reductions(part["L"], part["reductions"])
     return moments
+
+
+def _explained_by_roots(roots: Array) -> Callable[[Array], Array]:
+    def explained(K: Array) -> Array:
+        parts = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
+        return np.stack(parts, axis=1)
+
+    return explained
+
+
+def _explained_by_reductions(L: Array, reductions: Array) -> Callable[[Array], Array]:
+    def explained(K: Array) -> Array:
+        A = solve_lower(L, K.T)
+        parts = [np.einsum("mn,mn->n", reduction @ A, A) for reduction in reductions]
+        return np.stack(parts, axis=1)
+
+    return explained
 
 
 def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
     """Compute the mean and variance of f, [N, L] each, at rows X [N, D]; those of NaN
     are unknown.
 
-    Rounding can make a variance that is nearly 0 negative: it is 0 then.
+    Rounding can make a variance that is nearly 0 negative: it is 0 then, and
+    :mod:`gpflow_pep.scoring.cutting` reports it.
     """
     unknown = np.isnan(X).all(axis=1)[:, None]
     if unknown.any():
         moments = latent_moments(component, np.where(unknown, 0.0, X))
         mean, variance = map(np.where, [unknown] * 2, component.any_row, moments)
         return mean, variance
-    mean, variance = component.moments(X)
-    return mean, np.maximum(variance, 0.0)
+    mean, computed = component.moments(X)
+    variance = np.maximum(computed, 0.0)
+    if np.any(computed < 0.0):
+        record_cut(computed, _target_variance(component.likelihood, X, mean, variance))
+    return mean, variance
+
+
+def _target_variance(
+    likelihood: Mapping[str, Any], X: Array, mean: Array, variance: Array
+) -> Array:
+    """Compute the variance of y; of classes that of f with noise of variance 1."""
+    if likelihood["kind"] in NUMBERS:
+        return target_moments(likelihood, X, mean, variance)[1]
+    return variance + 1.0
 
 
 def predictive(ensemble: NumpyEnsemble, X: Array, units: Units) -> Predictive:
@@ -152,24 +204,30 @@ def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
     return np.asarray(probability / probability.sum(axis=1, keepdims=True))
 
 
+def are_asked(weights: Array) -> npt.NDArray[np.bool_]:
+    """Find the components, [K], by which a row can be far: see :data:`WEIGHTY`."""
+    least = min(WEIGHTY, float(np.max(weights)))
+    return np.asarray(weights >= least)
+
+
 def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
     """Find for each row, [N], whether the training rows have almost no information on f
     there.
 
     That is where the variance of f is more than :data:`FAR` of the prior variance,
-    under the component of the largest weight; of several latent functions, for all of
-    them.
+    under any component of some weight (:data:`WEIGHTY`); of several latent functions,
+    for all of them.
     """
-    component = ensemble.components[int(np.argmax(ensemble.weights))]
-
-    def shares(X: Array) -> Array:
-        return latent_moments(component, X)[1].min(axis=1) / component.variance(X)
-
     unknown = np.isnan(X).all(axis=1)
-    far: npt.NDArray[np.bool_] = (
-        _in_chunks(shares, np.where(unknown[:, None], 0.0, X)) > FAR
-    )
-    return far | unknown
+    rows, far = np.where(unknown[:, None], 0.0, X), unknown
+    pairs = zip(are_asked(ensemble.weights), ensemble.components, strict=True)
+    for component in (component for is_asked, component in pairs if is_asked):
+
+        def shares(X: Array, component: Component = component) -> Array:
+            return latent_moments(component, X)[1].min(axis=1) / component.variance(X)
+
+        far = far | (_in_chunks(shares, rows) > FAR)
+    return far
 
 
 def _in_chunks(function: Callable[[Array], Array], X: Array, axis: int = 0) -> Array:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import boxcox1p, inv_boxcox1p
 
 from .kernels import Array
@@ -41,6 +42,12 @@ class YeoJohnson(NamedTuple):
         bent = self.bend((X - self.mean) / self.scale)
         standardised = (bent - self.second_mean) / self.second_scale
         return np.asarray(np.clip(standardised, -FARTHEST, FARTHEST), X.dtype)
+
+    def are_cut(self, X: Array) -> npt.NDArray[np.bool_]:
+        """Find rows [N, D] of which an input is cut at 8: beyond it all are alike to a
+        model; [N].
+        """
+        return np.asarray(np.any(np.abs(self.transform(X)) >= FARTHEST, axis=1))
 
     def inverse_transform(self, X: Array) -> Array:
         """Change inputs [N, D] back; what was cut is not known."""

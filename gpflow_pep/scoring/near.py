@@ -22,6 +22,7 @@ from scipy.special import ndtr
 from ..engine.numerics.nearest_in_numpy import nearest_rows
 from .kernels import Array, covariance_with, variance_of
 from .likelihoods import SQUEEZE
+from .triangles import solve_lower
 
 #: Sweeps over the sites as in :mod:`gpflow_pep.engine.sites.groups`, whose numbers
 #: these are.
@@ -38,10 +39,10 @@ def moments_from_near_rows(
     :param part: A component: ``kernel`` and ``Z``; ``near``, how many near rows; the
         training rows ``X``, their targets ``r`` less the mean function, and ``noise``
         variances, which labels have not; ``precision``, 1 by the scales of the inputs;
-        and of u ``W``, ``mean``, ``root``.
+        and of u ``L``, ``mean``, ``root``.
     """
     kernel, near, r, noise = part["kernel"], part["near"], part["r"], part["noise"]
-    precision, M = part["precision"], len(part["W"])
+    precision, M = part["precision"], len(part["L"])
     find, variance = nearest_rows(part["X"] * precision), variance_of(kernel)
     with_u = (
         covariance_with(kernel, part["Z"]) if M else lambda X: np.zeros((len(X), 0))
@@ -54,7 +55,7 @@ def moments_from_near_rows(
         flat = rows.reshape(-1, X.shape[1])
         D = covariance_with(kernel, rows)(rows)
         D[:, group, group] = variance(flat).reshape(D.shape[:2])
-        A = (with_u(flat) @ part["W"].T).reshape(*D.shape[:2], M)
+        A = solve_lower(part["L"], with_u(flat).T).T.reshape(*D.shape[:2], M)
         D -= A @ A.swapaxes(1, 2)
         targets = r[index]
         if noise is None:
@@ -66,9 +67,7 @@ def moments_from_near_rows(
         shared = D[:, 1:, 1:] + variances[..., None] * np.eye(near)
         g = np.linalg.solve(shared, D[:, 1:, :1])  # [N, m, 1]
         E = A[:, 0] - np.einsum("nm,nmk->nk", g[..., 0], A[:, 1:])
-        residual = np.maximum(
-            D[:, 0, 0] - np.einsum("nm,nm->n", g[..., 0], D[:, 1:, 0]), 0.0
-        )
+        residual = D[:, 0, 0] - np.einsum("nm,nm->n", g[..., 0], D[:, 1:, 0])
         mean = E @ part["mean"] + np.einsum("nm,nmp->np", g[..., 0], targets)
         spread = residual + np.sum((E @ part["root"]) ** 2, axis=1)
         return mean, spread[:, None] + np.zeros_like(mean)

@@ -1,6 +1,6 @@
 """Predictions of an exported estimator."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from ..engine.files import SCORER
 from ..engine.refusals import counted, refusal
 from . import ensemble
 from .arguments import as_coverage, as_probabilities, as_rows
+from .cutting import cuts_reported
 from .inputs import YeoJohnson
 from .kernels import Array
 from .predictive import Predictive, Recalibration, require_finite
@@ -125,6 +126,7 @@ class Scorer:
         """
         return self.predict_quantiles(X, as_coverage(coverage))
 
+    @cuts_reported()
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class, [N, C], in the order of ``classes_``.
 
@@ -138,8 +140,9 @@ class Scorer:
             self._weights, self._ensembles, self._transforms, self._columns, strict=True
         )
         mixed = sum(
-            weight * ensemble.predict_probabilities(part, transform(X))[:, columns]
-            for weight, part, transform, columns in parts
+            weight
+            * ensemble.predict_probabilities(part, change.transform(X))[:, columns]
+            for weight, part, change, columns in parts
         )
         recalibration = self._recalibration
         return np.asarray(
@@ -167,12 +170,21 @@ class Scorer:
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
         """Find for each row, [N], whether it is so far from the training rows that they
-        have almost no information on it: see
-        :func:`~gpflow_pep.scoring.ensemble.is_far`.
+        have almost no information on it: by any component of some weight
+        (:func:`~gpflow_pep.scoring.ensemble.is_far`), or as an input is cut there
+        (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`).
         """
-        heaviest = int(np.argmax(self._weights))
-        rows = self._transforms[heaviest](self._inputs(X))
-        return ensemble.is_far(self._ensembles[heaviest], rows)
+        X = self._inputs(X)
+        far = np.zeros(len(X), dtype=bool)
+        asked = ensemble.are_asked(self._weights)
+        parts = zip(asked, self._ensembles, self._transforms, strict=True)
+        for is_asked, part, change in parts:
+            if not is_asked:
+                continue
+            far |= ensemble.is_far(part, change.transform(X))
+            if isinstance(change, YeoJohnson):
+                far |= change.are_cut(X)
+        return far
 
     def unusual(self, table: Any) -> list[str]:
         """Name for each row its cells with values unlike those of the training rows,
@@ -208,6 +220,7 @@ class Scorer:
             X = scaler.transform(X)
         return X
 
+    @cuts_reported()
     def _predictive(self, X: Any, method: str) -> Predictive:
         if hasattr(self, "classes_"):
             remedy = "Use predict_proba."
@@ -215,7 +228,8 @@ class Scorer:
         X = self._inputs(X)
         every = zip(self._ensembles, self._transforms, self._units, strict=True)
         parts = [
-            ensemble.predictive(part, change(X), units) for part, change, units in every
+            ensemble.predictive(part, change.transform(X), units)
+            for part, change, units in every
         ]
         if self._stack is None:
             return parts[0]
@@ -223,11 +237,9 @@ class Scorer:
         return Predictive.mixed(parts, self._weights, mean_weights, self._recalibration)
 
 
-def _transform_of(inputs: Mapping[str, Any]) -> Callable[[Array], Array]:
+def _transform_of(inputs: Mapping[str, Any]) -> YeoJohnson | Units:
     """Make what changes inputs to those of a component's model."""
-    if "powers" in inputs:
-        return YeoJohnson(**inputs).transform
-    return Units.of_scaler(inputs).transform
+    return YeoJohnson(**inputs) if "powers" in inputs else Units.of_scaler(inputs)
 
 
 def _encodings_of(

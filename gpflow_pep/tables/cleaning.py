@@ -10,14 +10,22 @@ import pandas as pd
 from ..engine.refusals import counted, refusal
 from . import Format, TableEncoder, read_cells, recognise
 from .conventions import (
+    FEWEST,
     MARKS,
     MARKS_IN_WORDS,
     PLAIN,
     WORDS_OF_NOTHING,
     Conventions,
     plain_spelling,
+    short_spellings,
 )
-from .dates import has_order, read_dates
+from .dates import (
+    as_month_with_point,
+    has_order,
+    may_be_months,
+    period_of,
+    read_dates,
+)
 from .encodings import MAX_CATEGORIES, as_table, check_cells, listed, option
 from .formats import (
     LEAST_SHARE,
@@ -26,11 +34,15 @@ from .formats import (
     given_conventions,
     halves,
     is_code,
+    is_large_label,
     may_be_classes,
+    merge_in_floats,
     several_units,
     stripped,
+    word_among_numbers,
 )
-from .numbers import SURE_UNIT, is_limit
+from .notes import Note, sentences
+from .numbers import SURE_UNIT, is_limit, unread_form
 from .suspicions import MIN_ROWS, stuck, suspicions
 
 #: The column of the limits of rows, beside that of the target.
@@ -176,7 +188,7 @@ def clean(
         table, given_conventions(*marks, dates, missing), about.get("sep", "")
     )
     table = table.drop(columns=[str(name) for name in drop if str(name) in inputs])
-    notes: list[str] = list(about.get("notes", ()))
+    notes: list[str | Note] = list(about.get("notes", ()))
     if known.decimal == ",":
         notes.append("Numbers have decimal commas.")
     literal = set(map(str, as_written))
@@ -196,7 +208,14 @@ def clean(
         name for name in X if X[name].notna().all() and X[name].nunique() <= 1
     ]:
         value = X[name].iloc[0] if len(X) else "nothing"
-        notes.append(f"Dropped column '{name}': it is {value} in every row.")
+        notes.append(
+            Note(
+                name,
+                f"{_DROPPED} '{name}': it is {value} in every row.",
+                "Dropped {} that have one value in all rows",
+                str(value),
+            )
+        )
         X, _ = X.drop(columns=name), formats.pop(name)
     empty = X.isna().all(axis=1)
     if empty.any() and len(X.columns):
@@ -205,10 +224,16 @@ def clean(
         )
         X, y = X[~empty], y[~empty]
     for name in X.columns[X.isna().any()]:
+        count = X[name].isna().sum()
         notes.append(
-            f"Column '{name}' has no value in {X[name].isna().sum()} of {len(X)} rows."
+            Note(
+                str(name),
+                f"Column '{name}' has no value in {count} of {len(X)} rows.",
+                f"{{}} have no value in some of the {len(X)} rows",
+                str(count),
+            )
         )
-    warnings = list(about.get("warnings", ()))
+    warnings: list[str | Note] = list(about.get("warnings", ()))
     for column in _columns_of(y):
         _check_enough(X, column.dropna(), kind, notes)
         there = column.notna()
@@ -216,12 +241,13 @@ def clean(
         warnings += [text for text in suspicious if text not in warnings]
     numbers = [*(X[name] for name in X), *_columns_of(y)]
     warnings += [text for column in numbers for text in stuck(column)]
-    X.attrs = {"conventions": known._replace(encoding=about.get("encoding", ""))}
-    return Cleaned(X, y, kind, notes, formats, warnings, sides)
+    file = {name: about.get(name, "") for name in ("encoding", "sheet")}
+    X.attrs = {"conventions": known._replace(**file)}
+    return Cleaned(X, y, kind, sentences(notes), formats, sentences(warnings), sides)
 
 
 def _sides_of_limits(
-    column: "pd.Series[Any]", limits: bool, known: Conventions, notes: list[str]
+    column: "pd.Series[Any]", limits: bool, known: Conventions, notes: list[str | Note]
 ) -> "pd.Series[Any] | None":
     """Give the side of its number on which each target is, by marks as in <5.8; None
     without.
@@ -272,7 +298,7 @@ def _read_inputs(
     drop: set[str],
     literal: set[str],
     known: Conventions,
-    notes: list[str],
+    notes: list[str | Note],
 ) -> tuple[pd.DataFrame, dict[str, Format]]:
     """Read the useful columns, and note how each was read, or why it was dropped."""
     formats, columns = {}, {}
@@ -281,7 +307,7 @@ def _read_inputs(
             continue
         reason = _why_drop(name, column, form, known, name in literal)
         if reason:
-            notes.append(f"{_DROPPED} '{name}': {reason}.")
+            notes.append(reason)
             continue
         formats[name] = form
         columns[name] = check_cells(name, read_cells(column, form))
@@ -289,17 +315,23 @@ def _read_inputs(
         limits = [*filter(is_limit, stripped(column))] if form.kind == "number" else []
         if limits:
             value = read_cells(pd.Series(limits[:1]), form)[0]
-            note = (
-                f"{counted(len(limits), 'row')}, read as numbers ('{limits[0]}' is"
-                f" {value:.15g})"
+            example = f"'{limits[0]}' is {value:.15g}"
+            rows = counted(len(limits), "row")
+            notes.append(
+                Note(
+                    name,
+                    f"Column '{name}' has limits in {rows}, read as numbers"
+                    f" ({example}).",
+                    "{} have limits, read as numbers",
+                    f"{rows}, {example}",
+                )
             )
-            notes.append(f"Column '{name}' has limits in {note}.")
         notes.extend(_how_joined(name, column, form, known))
     return pd.DataFrame(columns, index=table.index), formats
 
 
 def _recognised(
-    table: pd.DataFrame, literal: set[str], known: Conventions, notes: list[str]
+    table: pd.DataFrame, literal: set[str], known: Conventions, notes: list[str | Note]
 ) -> "Iterator[tuple[str, pd.Series[Any], Format]]":
     """Give each column and its format; of cells such as 120/80 those of each of the two
     numbers.
@@ -312,10 +344,17 @@ def _recognised(
             yield name, column, form
             continue
         parts, names = halves(column), [f"{name} ({number} of 2)" for number in (1, 2)]
+        pair = repr(_first_pair(column))
         notes.append(
-            f"Column '{name}' has two numbers in a cell, such as"
-            f" {_first_pair(column)!r}, which are the columns {listed(names)}"
-            f" ({option('as-written', name)} keeps the cells as words)."
+            Note(
+                name,
+                f"Column '{name}' has two numbers in a cell, such as {pair}, which are"
+                f" the columns {listed(names)} ({option('as-written', name)} keeps the"
+                " cells as words).",
+                "{} have two numbers in a cell, which are two columns each"
+                " (--as-written keeps the cells of a column as words)",
+                f"such as {pair}",
+            )
         )
         for part, cells in enumerate(parts):
             cells = cells.rename(names[part])
@@ -400,7 +439,7 @@ def _read_targets(
     task: str | None,
     as_written: set[str],
     known: Conventions,
-    notes: list[str],
+    notes: list[str | Note],
 ) -> tuple[Any, Kind, pd.DataFrame]:
     """Read the target, or several, which are numbers; and leave out rows that have none
     of them.
@@ -426,8 +465,14 @@ def _read_targets(
         notes.append(f"Dropped {(~there).sum()} of {len(Y)} rows without {name}.")
     Y, table = Y[there], table[there].drop(columns=targets)
     for name in Y.columns[Y.isna().any()]:
+        count = Y[name].isna().sum()
         notes.append(
-            f"Target '{name}' is missing in {Y[name].isna().sum()} of {len(Y)} rows."
+            Note(
+                name,
+                f"Target '{name}' is missing in {count} of {len(Y)} rows.",
+                f"{{}} that are targets are missing in some of the {len(Y)} rows",
+                str(count),
+            )
         )
     return Y if several else Y[targets[0]], kind, table
 
@@ -437,7 +482,7 @@ def _read_target(
     task: str | None,
     literal: bool,
     known: Conventions,
-    notes: list[str],
+    notes: list[str | Note],
 ) -> tuple["pd.Series[Any]", Kind]:
     """Read a target, some of which may be missing, and note its kind."""
     target = str(column.name)
@@ -489,6 +534,8 @@ def _read_target(
         raise refusal(name, got, "numbers for regression", remedy)
     if form.kind != "text":
         notes.extend(_how_read(target, column, form, known))
+    elif merge_in_floats(there.unique()):
+        notes.append(_about_large_numbers(target, there.iloc[0]))
     truth = pd.api.types.is_bool_dtype(column[values.notna()].infer_objects())
     numbers = form.kind == "number" and not truth
     if form.kind == "number":
@@ -513,7 +560,8 @@ def _read_target(
     if form.kind != "text":
         words = read_cells(column, Format("text")).where(values.notna())
         as_they_are = truth or any(
-            is_code(word) or is_limit(word) for word in words.dropna()
+            is_code(word) or is_limit(word) or is_large_label(word)
+            for word in words.dropna()
         )
         values = words if as_they_are else read_cells(values, Format("text"))
     return values.rename(target), "classes"
@@ -525,38 +573,69 @@ def _why_drop(
     form: Format,
     known: Conventions,
     as_written: bool,
-) -> str:
-    """Give the reason why a column is dropped; empty if it is not."""
+) -> Note | None:
+    """Word why a column is dropped; None if it is not."""
     values = column.dropna()
+    kind, reason = "", ""
     if form.kind == "other":
-        return (
+        kind = "whose cells are neither numbers, dates nor text"
+        reason = (
             "its cells are of type"
             f" {type(values.iloc[0]).__name__ if len(values) else 'none'}"
         )
-    if values.empty:
-        return "it is empty"
-    nameless = not name.strip() or re.fullmatch(r"Unnamed: \d+", name)
-    if form.kind == "text":
-        words = read_cells(values, form)
-        if words.nunique() > max(2, len(words) // 2):
-            units = several_units(values, known)
-            also = (
-                f"numbers of several units, such as {listed(units.values())}"
-                if units
-                else ""
-            )
-            also = also or _two_orders(words.unique()) or f"such as {words.iloc[0]!r}"
-            return f"{words.nunique()} of its {len(words)} texts differ, {also}"
+    elif values.empty:
+        kind, reason = "that are empty", "it is empty"
+    elif form.kind == "text":
+        kind, reason = (
+            "whose texts nearly all differ",
+            _how_texts_differ(values, form, known),
+        )
+    elif form.kind == "number" and not as_written:
+        kind, reason = (
+            "that number the rows",
+            _how_rows_are_numbered(name, values, form),
+        )
+    if not reason:
+        return None
+    alone = f"{_DROPPED} '{name}': {reason}."
+    return Note(name, alone, f"Dropped {{}} {kind}", reason)
+
+
+def _how_texts_differ(
+    values: "pd.Series[Any]", form: Format, known: Conventions
+) -> str:
+    """Word that most cells have a text of their own; empty if they do not."""
+    words = read_cells(values, form)
+    if words.nunique() <= max(2, len(words) // 2):
         return ""
-    named = nameless or (
-        _ID_NAME.fullmatch(name.rstrip(". ")) and not _TIME_NAME.match(name)
-    )
-    if as_written or form.kind != "number" or not named:
+    count = f"{words.nunique()} of its {len(words)} texts differ"
+    units = several_units(values, known)
+    if units:
+        return f"{count}, numbers of several units, such as {listed(units.values())}"
+    if dates := _two_orders(words.unique()):
+        return f"{count}, {dates}"
+    unread = next(filter(unread_form, stripped(values)), "")
+    if unread:
+        return f"{count}, such as {unread!r}, {_not_read(unread)}"
+    return f"{count}, such as {words.iloc[0]!r}"
+
+
+def _not_read(cell: str) -> str:
+    return f"{unread_form(cell)}, which are not read as numbers: write decimal numbers"
+
+
+def _how_rows_are_numbered(name: str, values: "pd.Series[Any]", form: Format) -> str:
+    """Word that a column numbers the rows; empty if it does not."""
+    nameless = not name.strip() or re.fullmatch(r"Unnamed: \d+", name)
+    named = _ID_NAME.fullmatch(name.rstrip(". ")) and not _TIME_NAME.match(name)
+    if not nameless and not named:
         return ""
     numbers = read_cells(values, form).dropna()
     if len(numbers) < 3 or not numbers.is_unique or np.any(numbers % 1.0):
         return ""
-    rises = " and rise from row to row, as time does" * numbers.is_monotonic_increasing
+    rises = ""
+    if numbers.is_monotonic_increasing:
+        rises = " and rise from row to row, as time does"
     codes = any(map(is_code, stripped(values)))
     way = "rename it to keep it" if codes else f"{option('as-written', name)} keeps it"
     return f"it numbers the rows, in whole numbers that all differ{rises} ({way})"
@@ -569,59 +648,144 @@ def _two_orders(words: Iterable[Any]) -> str:
     words = [word for word in words if isinstance(word, str)]
     if not all(map(has_order, words)):
         return ""
-    first, second = (read_dates(words, order, None).notna() for order in ("dmy", "mdy"))
+    first, second = (read_dates(words, order).notna() for order in ("dmy", "mdy"))
     both = bool(np.all(first | second)) and not (first.all() or second.all())
     return "dates, of which neither dmy nor mdy suits all" if both else ""
 
 
 def _how_read(
     name: str, column: "pd.Series[Any]", form: Format, known: Conventions
-) -> Iterable[str]:
-    """Describe how text was read."""
+) -> Iterator[Note]:
+    """Describe how cells were read, if it needs words."""
     values = column.dropna()
-    if not len(values):
+    if values.empty:
         return
-    words = (
-        values[~values.isin([*MARKS, *form.missing])] if form.kind != "text" else values
-    )
-    if form.kind == "number":
-        words = words[[not is_limit(str(word)) for word in words]]
+    if form.kind == "text":
+        yield from _about_words(name, values, form, known)
+        return
+    cells = values[~values.isin([*MARKS, *form.missing])]
+    if form.kind == "date":
+        yield _about_dates(name, cells, form)
+    else:
+        yield from _about_numbers(name, cells, form)
+    others = [word for word in form.missing if word not in known.missing]
+    if others:
+        yield Note(
+            name,
+            f"Column '{name}': {_are(others)} taken as no value.",
+            "{} have words that are taken as no value",
+            listed(others),
+        )
+
+
+def _about_dates(name: str, cells: "pd.Series[Any]", form: Format) -> Note:
+    cell = next(iter(cells), "")
+    date = read_cells(pd.Series([cell]), form)[0]
+    shown = f"{date:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+    example = f"'{cell}' is {shown}" if form.pattern else ""
+    period = period_of(form.pattern)
+    of = period.of if period else "dates"
+    how = f" ({example})" if example else ""
+    otherwise = ""
+    if period:
+        as_written = option("as-written", form.source or name)
+        otherwise = f" ({as_written} takes the cells as they are)"
+    become = "become days since 1970-01-01"
+    alone = f"Column '{name}' holds {of}{how}, which {become}{otherwise}."
+    return Note(name, alone, f"{{}} hold {of}, which {become}", example)
+
+
+def _about_numbers(name: str, cells: "pd.Series[Any]", form: Format) -> Iterator[Note]:
+    cells = cells[[not is_limit(str(cell)) for cell in cells]]
     # The first cell that shows most: thousands, zeros before the number, (120) and
     # 120-.
     telling = (
-        word for word in words if isinstance(word, str) and _TELLING.search(word)
+        cell for cell in cells if isinstance(cell, str) and _TELLING.search(cell)
     )
-    cell = next(telling, next(iter(words), ""))
-    if form.kind == "date":
-        cell = next(iter(words), "")
-        value = f"{read_cells(pd.Series([cell]), form)[0]:%Y-%m-%d %H:%M}".removesuffix(
-            " 00:00"
+    cell = next(telling, next(iter(cells), ""))
+    if isinstance(cell, str) and cell:
+        yield from _about_number(name, cell, form)
+    values = read_cells(cells, form).to_numpy(dtype=np.float64)
+    if may_be_months(values) and len({*values}) >= FEWEST:
+        example = f"{values[0]:.15g}"
+        yield Note(
+            name,
+            f"Column '{name}' has numbers such as {example}, which may be"
+            f" {as_month_with_point(values[0])}, a month: they are taken as numbers."
+            " Write months as 2023-01 or Jan 2023.",
+            "{} have numbers that may be months and are taken as numbers",
+            example,
         )
-        how = f" ('{cell}' is {value})" if form.pattern else ""
-        yield f"Column '{name}' holds dates{how}, which become days since 1970-01-01."
-    elif form.kind == "number" and isinstance(cell, str) and cell:
-        value = read_cells(pd.Series([cell]), form._replace(sentinels=()))[0]
-        unit = f" of the unit '{form.unit}'" if form.unit else ""
-        unit = " of hours" if form.unit == ":" else unit
-        words = option("as-written", form.source or name)
-        kept_so = f"; {words} keeps such cells as words" if is_code(cell) else ""
-        how = f"numbers{unit} ('{cell}' is {value:.15g}{kept_so})"
-        if not PLAIN["."].fullmatch(cell) or float(cell) != value:
-            yield f"Column '{name}' was text, and is read as {how}."
-    elif form.kind == "text":
-        different = read_cells(values, form)
-        if dates := _two_orders(different.unique()):
-            yield f"Column '{name}' holds {dates}: they are taken as words."
-        if different.nunique() > MAX_CATEGORIES:
-            yield (
-                f"Column '{name}' has {different.nunique()} different texts: the"
-                f" {MAX_CATEGORIES} most frequent have a column each, and all others"
-                " share one."
-            )
+
+
+def _about_number(name: str, cell: str, form: Format) -> Iterator[Note]:
+    """Describe how a number in text was read, if it is no plain one."""
+    value = read_cells(pd.Series([cell]), form._replace(sentinels=()))[0]
+    if PLAIN["."].fullmatch(cell) and float(cell) == value:
         return
-    others = [word for word in form.missing if word not in known.missing]
-    if others:
-        yield f"Column '{name}': {_are(others)} taken as no value."
+    unit = f" of the unit '{form.unit}'" if form.unit else ""
+    unit = " of hours" if form.unit == ":" else unit
+    kept_so = ""
+    if is_code(cell):
+        as_written = option("as-written", form.source or name)
+        kept_so = f"; {as_written} keeps such cells as words"
+    example = f"'{cell}' is {value:.15g}"
+    yield Note(
+        name,
+        f"Column '{name}' was text, and is read as numbers{unit} ({example}{kept_so}).",
+        "{} were text, and are read as numbers",
+        f"{example}{kept_so}",
+    )
+
+
+def _about_words(
+    name: str, values: "pd.Series[Any]", form: Format, known: Conventions
+) -> Iterator[Note]:
+    words = read_cells(values, form)
+    different = words.dropna().unique()
+    unread = next(filter(unread_form, different), "")
+    if unread:
+        what = _not_read(unread)
+        yield Note(
+            name,
+            f"Column '{name}' has cells such as {unread!r}, {what}. They are taken as"
+            " words.",
+            "{} have cells that are not read as numbers, and are taken as words",
+            f"{unread!r}, {what}",
+        )
+    elif merge_in_floats(different):
+        yield _about_large_numbers(name, different[0])
+    elif word := word_among_numbers(values, known):
+        count = counted(int((words == word).sum()), "cell")
+        yield Note(
+            name,
+            f"Column '{name}' has numbers and the word {word!r} in {count}: all are"
+            f" taken as words (--missing {word}: as numbers, and {word!r} as no"
+            " value).",
+            "{} have numbers and a word, and all cells are taken as words (--missing"
+            " takes a word as no value)",
+            f"{word!r} in {count}",
+        )
+    if dates := _two_orders(different):
+        yield Note(
+            name,
+            f"Column '{name}' holds {dates}: they are taken as words.",
+            f"{{}} hold {dates}, and are taken as words",
+        )
+    if len(different) > MAX_CATEGORIES:
+        most = f"the {MAX_CATEGORIES} most frequent have a column each, and all others"
+        yield Note(
+            name,
+            f"Column '{name}' has {len(different)} different texts: {most} share one.",
+            f"{{}} have many different texts, of which {most} of a column share one",
+            str(len(different)),
+        )
+
+
+def _about_large_numbers(name: str, example: str) -> Note:
+    what = "of which several are the same in floating point: they are taken as words"
+    alone = f"Column '{name}' has whole numbers such as {example}, {what}."
+    return Note(name, alone, f"{{}} have whole numbers, {what}", example)
 
 
 def _are(names: Sequence[str]) -> str:
@@ -630,51 +794,115 @@ def _are(names: Sequence[str]) -> str:
 
 def _how_joined(
     name: str, column: "pd.Series[Any]", form: Format, known: Conventions
-) -> Iterable[str]:
+) -> Iterator[Note]:
     """Name which cells are taken as no value, or are not, and which words as others."""
     as_written = option("as-written", form.source or name)
-    for sentinel in form.sentinels:
-        count = int((read_cells(column, form._replace(sentinels=())) == sentinel).sum())
-        why = "is taken as no value"
-        if sentinel not in known.sentinels:
-            why = (
-                f"is far from all other numbers, and {why} ({as_written} reads it as a"
-                " number)"
-            )
-        if count:
-            yield f"Column '{name}': {sentinel:g} in {counted(count, 'row')} {why}."
-    written = stripped(column)
+    if form.sentinels:
+        numbers = read_cells(column, form._replace(sentinels=()))
+        yield from _about_sentinels(name, numbers, form, known, as_written)
+    yield from _about_marks(name, stripped(column), form, known, as_written)
+    if form.kind == "text":
+        yield from _about_spellings(name, column, form, as_written)
+
+
+def _about_sentinels(
+    name: str,
+    numbers: "pd.Series[Any]",
+    form: Format,
+    known: Conventions,
+    as_written: str,
+) -> Iterator[Note]:
+    """Name numbers that are taken as no value: those that a user named, and others."""
+    counts = {sentinel: int((numbers == sentinel).sum()) for sentinel in form.sentinels}
+    found = {sentinel: count for sentinel, count in counts.items() if count}
+    for were_named in (True, False):
+        rows = " and ".join(
+            f"{sentinel:g} in {counted(count, 'row')}"
+            for sentinel, count in found.items()
+            if (sentinel in known.sentinels) == were_named
+        )
+        if not rows:
+            continue
+        far, instead = "", ""
+        if not were_named:
+            far = " is far from all other numbers, and"
+            instead = f" ({as_written} reads it as a number)"
+        yield Note(
+            name,
+            f"Column '{name}': {rows}{far} is taken as no value{instead}.",
+            "{} have numbers that are named as no value"
+            if were_named
+            else "{} have numbers that are far from all others, and are taken as no"
+            " value (--as-written reads those of a column as numbers)",
+            rows,
+        )
+
+
+def _about_marks(
+    name: str, written: list[str], form: Format, known: Conventions, as_written: str
+) -> Iterator[Note]:
+    """Name marks that are taken as no value and may be words."""
     empty = set() if "" in form.missing else {*form.missing, *MARKS_IN_WORDS} - {""}
     if form.kind != "text":
         empty = {*MARKS} - {"", *known.missing}
         numbers = [cell for cell in written if cell not in MARKS]
         empty = empty if may_be_classes(empty.intersection(written), numbers) else set()
     empty &= {*written}
-    if empty:
-        yield (
-            f"Column '{name}': {_are(sorted(empty))} taken as no value ({as_written}:"
-            f" as text), in {counted(sum(cell in empty for cell in written), 'cell')}."
-        )
-    if form.kind != "text":
+    if not empty:
         return
+    cells = counted(sum(cell in empty for cell in written), "cell")
+    yield Note(
+        name,
+        f"Column '{name}': {_are(sorted(empty))} taken as no value ({as_written}: as"
+        f" text), in {cells}.",
+        "{} have marks that are taken as no value (--as-written takes those of a column"
+        " as text)",
+        f"{listed(sorted(empty))} in {cells}",
+    )
+
+
+def _about_spellings(
+    name: str, column: "pd.Series[Any]", form: Format, as_written: str
+) -> Iterator[Note]:
+    """Name marks that are taken as text, and words that are joined, or may be one."""
     cells = read_cells(column, form._replace(spellings=()))
     marks = [word for word in WORDS_OF_NOTHING if (cells == word).any()]
     if marks:
         remedy = f"--missing {','.join(marks)}: as no value"
-        yield f"Column '{name}': {_are(marks)} taken as text ({remedy})."
-    for spelling in form.spellings:
-        same = cells[
-            cells.map(plain_spelling, na_action="ignore") == plain_spelling(spelling)
-        ]
-        others = sorted(set(same) - {spelling})
-        yield (
-            f"Column '{name}': {_are(others)} taken as '{spelling}'"
-            f" ({as_written} keeps them apart)."
+        yield Note(
+            name,
+            f"Column '{name}': {_are(marks)} taken as text ({remedy}).",
+            f"{{}} have {listed(marks)}, taken as text ({remedy})",
+        )
+    plain = cells.map(plain_spelling, na_action="ignore")
+    joined = {
+        spelling: sorted({*cells[plain == plain_spelling(spelling)]} - {spelling})
+        for spelling in form.spellings
+    }
+    if joined:
+        ways = [f"{_are(words)} taken as '{way}'" for way, words in joined.items()]
+        details = [f"{listed(words)} as '{way}'" for way, words in joined.items()]
+        yield Note(
+            name,
+            f"Column '{name}': {'; '.join(ways)} ({as_written} keeps them apart).",
+            "{} have words in several spellings, of which the most frequent is taken"
+            " (--as-written keeps those of a column apart)",
+            ", ".join(details),
+        )
+    apart = short_spellings(read_cells(column, form)) if "" not in form.missing else []
+    if apart:
+        groups = ", ".join(" and ".join(map(repr, words)) for words in apart)
+        yield Note(
+            name,
+            f"Column '{name}' has {groups}, which may be one word in two spellings:"
+            " they are kept apart. Write them alike if they are one.",
+            "{} have short words that may be one in two spellings, and are kept apart",
+            groups,
         )
 
 
 def _check_enough(
-    X: pd.DataFrame, y: "pd.Series[Any]", kind: Kind, notes: list[str]
+    X: pd.DataFrame, y: "pd.Series[Any]", kind: Kind, notes: list[str | Note]
 ) -> None:
     name, counts = f"target '{y.name}'", y.value_counts()
     if len(y) < MIN_ROWS:
@@ -690,7 +918,7 @@ def _check_enough(
         raise refusal(name, got, expected, "Choose another target.")
     if X.shape[1] == 0:
         got, expected = f"no input column beside the {name}", "at least one that varies"
-        dropped = [note for note in notes if note.startswith(_DROPPED)]
+        dropped = [note for note in sentences(notes) if note.startswith("Dropped")]
         remedy = " ".join(["Add an informative input.", *dropped[:3]])
         raise refusal("frame", got, expected, remedy)
     if kind == "numbers":

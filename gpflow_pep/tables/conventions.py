@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from .dates import ORDERS
+from .dates import ORDERS, find_period
 from .numbers import GROUPS, OTHER, read_quantity
 
 #: Words for a missing value, wherever the other cells are numbers or dates: those of
@@ -57,6 +57,7 @@ class Conventions(NamedTuple):
         several suit.
     :param missing: Words and numbers that stand for no value.
     :param encoding: That of the file.
+    :param sheet: The sheet of an Excel file; empty for other files.
     """
 
     decimal: str = ""
@@ -64,6 +65,7 @@ class Conventions(NamedTuple):
     dates: str = ""
     missing: tuple[str, ...] = ()
     encoding: str = ""
+    sheet: str = ""
 
     def marks(self, decimal: str) -> str:
         """Give the marks that thousands may have where this is the decimal mark."""
@@ -92,6 +94,8 @@ def find_conventions(
     points, orders = Counter(dict.fromkeys(OTHER, 0)), dict.fromkeys(ORDERS, 0)
     fixed: list[bool] = []
     for cells in columns:
+        if find_period(cells):
+            continue  # 01.2023 shows nothing of decimal marks
         ways = Counter(ways_of_writing(cells))
         dates = "\n".join(cells) if any(map(_DAY_AND_MONTH.match, ways)) else ""
         for first, mark, second, short in _DAY_AND_MONTH.findall(dates):
@@ -155,6 +159,9 @@ _NINES = np.array(
 _LEAST_DISTANCE = 3.0
 #: Words that are spelled in several ways have at least three letters, or are these.
 _SHORT_WORDS = ("da", "ja", "no", "ok", "on", "si", "sí")
+#: Or single letters, if all single letters of the column are in one of these: sexes,
+#: yes and no, true and false. Others may be two things: alleles A and a, units m and M.
+_ANSWERS = ("mfx", "mfo", "mfu", "mfd", "mwd", "yn", "jn", "tf")
 
 
 def find_sentinels(column: "pd.Series[Any]") -> tuple[float, ...]:
@@ -199,30 +206,55 @@ def plain_spelling(word: str) -> str:
 
 def find_spellings(words: "pd.Series[Any]") -> tuple[str, ...]:
     """Find words that are spelled in several ways, such as Yes and YES; give the most
-    frequent way.
+    frequent way of each.
 
     Capitals make no difference where each spelling is all small or capital letters, or
     has capitals at the beginning of words: AaB and aab may be two things. Nor do they
-    in words of at least three letters: mW and MW differ. Spaces make no difference.
+    in words of at least three letters, and in single letters if those of the column are
+    answers, such as m and f: mW and MW differ, and so do the alleles A and a. Spaces
+    make no difference.
 
     :param words: Text without spaces around; some may be missing.
     """
+    spellings = _by_spelling(words)
+    letters = {plain for plain in spellings if len(plain) == 1 and plain.isalpha()}
+    are_answers = len(letters) > 1 and any(letters <= set(known) for known in _ANSWERS)
+    return tuple(
+        variants[0]
+        for plain, variants in spellings.items()
+        if len(variants) > 1
+        and ((are_answers and plain in letters) or _is_one_word(variants))
+    )
+
+
+def short_spellings(words: "pd.Series[Any]") -> list[list[str]]:
+    """Find short words in several spellings, which :func:`find_spellings` leaves apart
+    because they may be different ones.
+    """
+    return [
+        variants
+        for plain, variants in _by_spelling(words).items()
+        if len(variants) > 1 and _is_short(plain) and not _is_one_word(variants)
+    ]
+
+
+def _by_spelling(words: "pd.Series[Any]") -> dict[str, list[str]]:
+    """Give the ways in which each word is spelled, the most frequent first."""
     counts = words.value_counts()
     spellings: dict[str, list[str]] = {}
     for word in sorted(counts.index, key=lambda word: (-counts[word], len(word), word)):
         spellings.setdefault(plain_spelling(word), []).append(word)
-    return tuple(
-        variants[0]
-        for variants in spellings.values()
-        if len(variants) > 1 and _is_one_word(variants)
-    )
+    return spellings
+
+
+def _is_short(plain: str) -> bool:
+    return sum(map(str.isalpha, plain)) < 3 and plain not in _SHORT_WORDS
 
 
 def _is_one_word(variants: list[str]) -> bool:
     singles = {" ".join(word.split()) for word in variants}
     if len(singles) == 1:
         return True
-    plain = plain_spelling(variants[0])
-    if sum(map(str.isalpha, plain)) < 3 and plain not in _SHORT_WORDS:
+    if _is_short(plain_spelling(variants[0])):
         return False
     return all(w in (w.lower(), w.upper(), w.title(), w.capitalize()) for w in singles)

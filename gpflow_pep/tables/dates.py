@@ -1,66 +1,229 @@
-"""Dates in cells of text, by the order of day, month and year."""
+"""Dates, months, quarters and weeks in cells of text: the forms in which they are
+written.
+"""
 
+import datetime
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 ORDERS = ("dmy", "mdy", "ymd")
-_MONTHS = (
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
-)
-_FULL = (
-    *(
-        "january",
-        "february",
-        "march",
-        "april",
-        "june",
-        "july",
-        "august",
-        "september",
-        "sept",
-    ),
-    *("october", "november", "december"),
-)
+_MONTHS = {
+    "january": 1,
+    "february": 2,
+    "march": 3,
+    "april": 4,
+    "may": 5,
+    "june": 6,
+    "july": 7,
+    "august": 8,
+    "september": 9,
+    "october": 10,
+    "november": 11,
+    "december": 12,
+}
+#: English names of months, in full and as they are abbreviated.
+_NUMBER_OF_MONTH = {
+    **_MONTHS,
+    **{name[:3]: number for name, number in _MONTHS.items()},
+    "sept": 9,
+}
+#: Years in which a number after or before a month is one.
+_FIRST_YEAR, _LAST_YEAR = 1900, 2099
+#: Years of two digits may be so many years after this one; a forecast rarely is.
+_YEARS_AHEAD = 20
+_NAME = r"(?P<name>[A-Za-z]{3,9})"
+_YEAR = r"(?P<year>(?:19|20)\d\d)"
 _TIME = r"(?:(?:T|,?\s+)(?P<time>\d.*))?"
-_DIGITS = re.compile(rf"(\d{{1,4}})([./-])(\d{{1,2}})\2(\d{{4}}|\d{{1,2}}){_TIME}")
-_ISO = re.compile(r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?")
-_DAY_FIRST = re.compile(
-    rf"(\d{{1,2}})[ .-]+([A-Za-z]{{3,9}})[ .-]+(\d{{4}}|\d{{2}}){_TIME}"
-)
-_MONTH_FIRST = re.compile(rf"([A-Za-z]{{3,9}})\.? (\d{{1,2}}),? (\d{{4}}){_TIME}")
 _CLOCK = re.compile(
-    r"(\d{1,2})(?::(\d{2})(?::(\d{2}(?:\.\d+)?))?)?\s*(?:([ap])\.?\s?m\.?)?\s*(Z|[+-]\d{2}:?\d{2})?",
+    r"(\d{1,2})(?::(\d{2})(?::(\d{2}(?:\.\d+)?))?)?\s*"
+    r"(?:([ap])\.?\s?m\.?)?\s*(Z|[+-]\d{2}:?\d{2})?",
     re.IGNORECASE,
 )
 
 
-def read_dates(
-    words: Iterable[str], order: str, first_year: int | None
-) -> "pd.Series[Any]":
-    """Read dates, each in its own way of writing; no date where a word is none.
+class DateForm(NamedTuple):
+    """A form in which dates, or the months, quarters or weeks of a year, are written.
 
-    :param order: Of day, month and year, one of :data:`ORDERS`; a year of four digits
-        that is first and names of months need none.
-    :param first_year: The first of the hundred years that years of two digits are in;
-        None: there are no such years.
+    :param of: "dates", "months", "quarters" or "weeks".
+    :param example: A cell.
+    :param date: What the example is: the day, or the first day of the month, the
+        quarter or the week.
+    :param expression: The regular expression of all such cells. Its groups are the
+        parts of the date: year, month (a number) or name (of the month), day, quarter,
+        week, time; or first, second and third of day, month and year, whose order is
+        that of the column; or iso, which is as ISO 8601 has it.
     """
-    texts = [_iso(word, order, first_year) for word in words]
-    texts = pd.Series(texts, dtype=object)
-    return pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
+
+    of: str
+    example: str
+    date: str
+    expression: str
+
+    def match(self, word: str) -> re.Match[str] | None:
+        """Match a cell; None if it is written in another form."""
+        return re.fullmatch(self.expression, word, re.IGNORECASE)
+
+
+#: The forms that are read. Dates of a column may have several of them; its months,
+#: quarters or weeks have one. The test and the page read this table too.
+FORMS = (
+    DateForm(
+        "dates",
+        "2023-01-31",
+        "2023-01-31",
+        r"(?P<iso>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)",
+    ),
+    DateForm(
+        "dates",
+        "31.01.2023",
+        "2023-01-31",
+        r"(?P<first>\d{1,4})(?P<mark>[./-])(?P<second>\d{1,2})(?P=mark)"
+        rf"(?P<third>\d{{4}}|\d{{1,2}}){_TIME}",
+    ),
+    DateForm(
+        "dates",
+        "31 Jan 2023",
+        "2023-01-31",
+        rf"(?P<day>\d{{1,2}})[ .-]+{_NAME}[ .-]+(?P<year>\d{{4}}|\d{{2}}){_TIME}",
+    ),
+    DateForm(
+        "dates",
+        "January 31, 2023",
+        "2023-01-31",
+        rf"{_NAME}\.? (?P<day>\d{{1,2}}),? (?P<year>\d{{4}}){_TIME}",
+    ),
+    DateForm(
+        "dates",
+        "20230131",
+        "2023-01-31",
+        r"(?P<year>\d{4})(?P<month>\d\d)(?P<day>\d\d)",
+    ),
+    DateForm("dates", "2023-01", "2023-01-01", r"(?P<iso>\d{4}-\d\d.*)"),
+    DateForm("months", "Jan 2023", "2023-01-01", rf"{_NAME}[.,]?[ /-]{_YEAR}"),
+    DateForm("months", "Jan-23", "2023-01-01", rf"{_NAME}\.?(?:-| ?')(?P<year>\d\d)"),
+    DateForm("months", "2023 Jan", "2023-01-01", rf"{_YEAR}[ /-]?{_NAME}\.?"),
+    DateForm("months", "2023M01", "2023-01-01", rf"{_YEAR}[ -]?M(?P<month>\d{{1,2}})"),
+    DateForm("months", "01/2023", "2023-01-01", rf"(?P<month>\d{{1,2}})[/-]{_YEAR}"),
+    DateForm("months", "2023/01", "2023-01-01", rf"{_YEAR}/(?P<month>\d{{1,2}})"),
+    DateForm("months", "01.2023", "2023-01-01", rf"(?P<month>\d\d)\.{_YEAR}"),
+    DateForm("quarters", "Q1 2023", "2023-01-01", rf"Q(?P<quarter>[1-4])[ /-]?{_YEAR}"),
+    DateForm("quarters", "2023-Q1", "2023-01-01", rf"{_YEAR}[ /-]?Q(?P<quarter>[1-4])"),
+    DateForm("quarters", "1Q 2023", "2023-01-01", rf"(?P<quarter>[1-4])Q[ /-]?{_YEAR}"),
+    DateForm("weeks", "2022-W52", "2022-12-26", rf"{_YEAR}[ /-]?W(?P<week>[0-5]?\d)"),
+    DateForm("weeks", "W52 2022", "2022-12-26", rf"W(?P<week>[0-5]?\d)[ /-]?{_YEAR}"),
+)
+_OF_DATES = tuple(form for form in FORMS if form.of == "dates")
+#: The forms of months, quarters and weeks, by their examples.
+PERIODS = {form.example: form for form in FORMS if form.of != "dates"}
+#: A number too. A column of them has months if one at least begins with 0.
+_MONTH_WITH_POINT = "01.2023"
+
+
+def find_period(cells: Iterable[str]) -> str:
+    """Find the form in which a column has months, quarters or weeks.
+
+    :param cells: Cells of text. Those without digits, such as marks of no value, do not
+        count.
+    :return: The example of the form, a key of :data:`PERIODS`, if all cells with digits
+        have it; else nothing.
+    """
+    cells = iter(cells)
+    first = next(filter(_has_digit, cells), "")
+    suitable = [form for form in PERIODS.values() if form.match(first)]
+    if not suitable:
+        return ""
+    words = {first, *filter(_has_digit, cells)}
+    for form in suitable:
+        if all(_date_of(word, (form,), "", _FIRST_YEAR) for word in words):
+            plain_number = form.example == _MONTH_WITH_POINT and not any(
+                word.startswith("0") for word in words
+            )
+            return "" if plain_number else form.example
+    return ""
+
+
+def _has_digit(cell: str) -> bool:
+    return any(map(str.isdigit, cell))
+
+
+def period_of(pattern: str) -> DateForm | None:
+    """Give the form of months, quarters or weeks that a format's pattern has; None if
+    it has dates.
+    """
+    name, _ = _parts_of(pattern)
+    return PERIODS.get(name)
+
+
+def may_be_months(numbers: npt.NDArray[np.float64]) -> bool:
+    """Whether all numbers could be a month, a point and a year, such as 1.2023 for
+    01.2023; 1.202 is 01.2020.
+    """
+    numbers = numbers[~np.isnan(numbers)]
+    if np.isinf(numbers).any():
+        return False
+    months = np.floor(numbers)
+    years = 1e4 * (numbers - months)
+    return bool(
+        len(numbers)
+        and np.all((months >= 1) & (months <= 12))
+        and np.all(np.abs(years - np.round(years)) < 1e-6)
+        and np.all((years > _FIRST_YEAR - 0.5) & (years < _LAST_YEAR + 0.5))
+    )
+
+
+def as_month_with_point(number: float) -> str:
+    """Write 1.202 as 01.2020."""
+    return f"{number:07.4f}"
+
+
+def is_month_with_point(pattern: str) -> bool:
+    """Whether a format's pattern is that of months such as 01.2023."""
+    return pattern == _MONTH_WITH_POINT
+
+
+def read_dates(words: Iterable[str], pattern: str) -> "pd.Series[Any]":
+    """Read dates; no date where a word is none.
+
+    :param pattern: The order of day, month and year, one of :data:`ORDERS`, for dates
+        that may each have another form; or the example of a form of :data:`PERIODS`.
+        Behind a space, the first of the hundred years that years of two digits are in,
+        if there are such years.
+    """
+    name, first_year = _parts_of(pattern)
+    forms = (PERIODS[name],) if name in PERIODS else _OF_DATES
+    texts = [_date_of(word, forms, name, first_year) for word in words]
+    dates = pd.Series(texts, dtype=object)
+    return pd.to_datetime(dates, format="ISO8601", utc=True, errors="coerce")
+
+
+def _parts_of(pattern: str) -> tuple[str, int | None]:
+    """Give the order or form, and the first of the hundred years of short ones."""
+    name, _, year = pattern.rpartition(" ")
+    if name in ORDERS or name in PERIODS:
+        return name, int(year)
+    return pattern or "ymd", None
+
+
+def pattern_of(name: str, words: Sequence[str]) -> str:
+    """Give the pattern of an order or a form: with the first of the hundred years in
+    which years of two digits are, if there are such years.
+
+    The hundred years end with this one, so that a birth in 45 is one of 1945; or, if
+    all dates are later, some years after it, so that forecasts are of the future.
+    """
+    if not any(map(has_short_year, words)):
+        return name
+    this_year = datetime.date.today().year
+    first_year = this_year - 99
+    earliest = read_dates(words, f"{name} {first_year}").min()
+    if earliest.year >= first_year + _YEARS_AHEAD:
+        first_year += _YEARS_AHEAD
+    return f"{name} {first_year}"
 
 
 def has_order(word: str) -> bool:
@@ -70,44 +233,72 @@ def has_order(word: str) -> bool:
 
 def has_short_year(word: str) -> bool:
     """Whether the year of a date has two digits."""
-    match = _DIGITS.fullmatch(word)
-    if match:
-        return len(match[1]) < 4 and len(match[4]) == 2
-    match = _DAY_FIRST.fullmatch(word)
-    return match is not None and len(match[3]) == 2
+    for form in FORMS:
+        match = form.match(word)
+        if match is None:
+            continue
+        parts = match.groupdict()
+        if "first" in parts:
+            return len(parts["first"]) < 4 and len(parts["third"]) == 2
+        return len(parts.get("year") or "") == 2
+    return False
 
 
-def _iso(word: str, order: str, first_year: int | None) -> str | None:
-    """Write a date as ISO 8601 does; None where it is none."""
-    if _ISO.fullmatch(word):
-        return word
-    match = _DIGITS.fullmatch(word)
-    if match:
-        parts = (match[1], match[3], match[4])
-        if len(match[1]) == 4:
-            order = "ymd"
-        elif len(match[4]) == 4 and order == "ymd":
-            return None
-        year, month, day = (parts[order.index(part)] for part in "ymd")
-    elif match := _DAY_FIRST.fullmatch(word):
-        day, month, year = match[1], _month(match[2]), match[3]
-    elif match := _MONTH_FIRST.fullmatch(word):
-        month, day, year = _month(match[1]), match[2], match[3]
-    elif re.fullmatch(r"\d{8}", word):
-        return f"{word[:4]}-{word[4:6]}-{word[6:]}"
-    else:
-        return word if re.match(r"\d{4}-\d\d", word) else None
+def _date_of(
+    word: str, forms: Sequence[DateForm], order: str, first_year: int | None
+) -> str | None:
+    """Write a date as ISO 8601 does, by the first form that it has; None where it has
+    none.
+    """
+    for form in forms:
+        match = form.match(word)
+        if match is None:
+            continue
+        parts = {name: text for name, text in match.groupdict().items() if text}
+        if "iso" in parts:
+            return parts["iso"]
+        if "first" in parts:
+            parts |= _in_order(parts, order)
+        return _as_iso(parts, first_year)
+    return None
+
+
+def _in_order(parts: dict[str, str], order: str) -> dict[str, str]:
+    """Name which number is the day, which the month and which the year; none if the
+    order does not suit.
+    """
+    numbers = parts["first"], parts["second"], parts["third"]
+    if len(parts["first"]) == 4:
+        order = "ymd"
+    elif len(parts["third"]) == 4 and order == "ymd":
+        return {}
+    names = {"d": "day", "m": "month", "y": "year"}
+    return {names[letter]: number for letter, number in zip(order, numbers)}
+
+
+def _as_iso(parts: dict[str, str], first_year: int | None) -> str | None:
+    year = parts.get("year", "")
     if len(year) == 2 and first_year is not None:
         year = str(first_year + (int(year) - first_year) % 100)
-    if len(year) != 4 or not month:
+    if len(year) != 4:
         return None
-    return f"{year}-{int(month):02}-{int(day):02}{_time(match['time'])}"
-
-
-def _month(name: str) -> str:
-    name = name.lower()
-    known = name in _MONTHS or name in _FULL
-    return str(_MONTHS.index(name[:3]) + 1) if known else ""
+    if "week" in parts:
+        try:
+            monday = datetime.date.fromisocalendar(int(year), int(parts["week"]), 1)
+        except ValueError:  # week 0, or 53 of a year that has 52
+            return None
+        return monday.isoformat()
+    month = int(parts.get("month", 0))
+    if "quarter" in parts:
+        month = 3 * int(parts["quarter"]) - 2
+    if "name" in parts:
+        month = _NUMBER_OF_MONTH.get(parts["name"].lower(), 0)
+    if "day" not in parts and not 1 <= month <= 12:
+        return None
+    if month == 0:
+        return None
+    day = int(parts.get("day", 1))
+    return f"{year}-{month:02}-{day:02}{_time(parts.get('time'))}"
 
 
 def _time(text: str | None) -> str:

@@ -25,14 +25,36 @@ from .conventions import (
     plain_spelling,
     ways_of_writing,
 )
-from .dates import ORDERS, has_order, has_short_year, read_dates
-from .numbers import OTHER, SURE_UNIT, is_limit, read_quantity, read_quantity_or_limit
+from .dates import (
+    ORDERS,
+    as_month_with_point,
+    find_period,
+    has_order,
+    is_month_with_point,
+    pattern_of,
+    read_dates,
+)
+from .numbers import (
+    OTHER,
+    SURE_UNIT,
+    is_limit,
+    read_quantity,
+    read_quantity_or_limit,
+    unread_form,
+)
 
 #: A column is of numbers, or dates, where at least this share of its cells is, or of
 #: cells that differ...
 LEAST_SHARE = 0.9
 #: ... and the others are no more different words than this, such as "n.d.".
 _MAX_WORDS = 5
+#: One word, such as T for traces of rain, may be in this share of the cells, if the
+#: numbers have decimals: whole numbers beside so many words may be codes.
+_MOST_OF_ONE_WORD = 0.15
+#: Whole numbers above it may be equal in floating point though they differ; with so
+#: few or many digits none are looked at.
+_EXACT = 2**53
+_FEWEST_DIGITS, _MOST_DIGITS = 16, 100
 #: Two numbers in a cell, and their unit.
 PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 #: Whole numbers of eight digits are dates where all are, between these.
@@ -48,8 +70,9 @@ class Format(NamedTuple):
         lists.
     :param decimal: The decimal mark of numbers that are written as text.
     :param thousands: Marks that their thousands may be separated by, if any.
-    :param pattern: The order of dates, "dmy", "mdy" or "ymd", and the first of the
-        hundred years that years of two digits are in, if there are such years.
+    :param pattern: The order of dates, "dmy", "mdy" or "ymd", or the form of months,
+        quarters or weeks, such as "Jan 2023"; and the first of the hundred years that
+        years of two digits are in, if there are such years.
     :param missing: Words that stand for no value. Empty in a column of text: the usual
         ones.
     :param unit: What is written beside each number: a unit, a currency; ":" of hours,
@@ -74,10 +97,11 @@ class Format(NamedTuple):
 
 
 class _Reading(NamedTuple):
-    """One way to read the different words of a column: the share that is read, and the
-    values.
+    """One way to read the different words of a column: whether it reads enough of them,
+    the share that is read, and the values.
     """
 
+    enough: bool
     share: float
     form: Format
     values: npt.NDArray[np.float64]
@@ -151,6 +175,8 @@ def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
             [cell[0] in "Tt" if cell else None for cell in cells], column.index
         )
     whole = all(map(WHOLE.fullmatch, numbers))
+    if whole and marks and any(map(is_large_label, cells)):
+        return column.where(column != "", None)
     known = bool(decimal) or not any("." in way for way in numbers)  # such as 1e-05
     plain = whole or (known and all(map(PLAIN[decimal or "."].fullmatch, numbers)))
     values = [cell for cell in cells if cell not in marks] if marks else cells
@@ -160,7 +186,8 @@ def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
         try:
             return pd.Series(list(map(int, cells)), column.index, dtype=np.int64)
         except OverflowError:
-            pass
+            if any(map(is_large_label, cells)):
+                return column
     if marks:
         cells = ["nan" if cell in marks else cell for cell in cells]
     if decimal == ",":
@@ -216,6 +243,8 @@ def _recognise(
 ) -> Format:
     """Find the kind, and how numbers and dates are written."""
     kind = _kind_of_type(column)
+    if kind == "number" and _has_large_labels(column):
+        return Format("text")
     if kind:
         marks = known.marks(known.decimal) if known.decimal and kind == "number" else ""
         form = Format(kind, known.decimal if marks else ".", marks)
@@ -232,6 +261,13 @@ def _recognise(
     )
     if counts.empty:
         return Format("text" if words else "number")
+    if merge_in_floats(counts.index):
+        return Format("text")
+    period = "" if as_written else find_period(counts.index)
+    if period:
+        months = _as_dates(counts, period)
+        if months.enough:
+            return months.form
     decimals = sorted(OTHER, key=lambda mark: mark != known.decimal)
     readings = [_as_numbers(counts, mark, known.marks(mark)) for mark in decimals]
     best = _best(column.name, counts.index, readings, known.decimal, "decimal . or ,")
@@ -307,11 +343,7 @@ def _best(
         the same.
     """
     # Nearly all cells can be read so, and the others are few words.
-    enough = [
-        reading
-        for reading in readings
-        if reading.share >= LEAST_SHARE and len(reading.form.missing) <= _MAX_WORDS
-    ]
+    enough = [reading for reading in readings if reading.enough]
     best = max(enough, key=lambda reading: reading.share, default=None)
     if best is None or chosen:
         return best
@@ -353,7 +385,7 @@ def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
     if few or (
         limits.any() and np.sum(~limits) < FEWEST
     ):  # "<5" and ">5" alone are words
-        return _Reading(0.0, form, np.full(len(words), np.nan))
+        return _Reading(False, 0.0, form, np.full(len(words), np.nan))
     quantities += [read_quantity_or_limit(word, mark, marks) for word in words[50:]]
     values, units = (np.array(part) for part in zip(*quantities, strict=True))
     there = ~np.isnan(values)
@@ -364,20 +396,21 @@ def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
     if unit:
         few = not SURE_UNIT.fullmatch(unit) and (there & (units == unit)).sum() < FEWEST
         if few or any(re.search(r"\d", word) for word in reading.form.missing):
-            return reading._replace(share=0.0)
+            return reading._replace(enough=False, share=0.0)
+    if any(map(unread_form, reading.form.missing)):
+        return reading._replace(enough=False, share=0.0)
     return reading
 
 
-def _as_dates(counts: "pd.Series[Any]", order: str) -> _Reading:
-    """Read dates; years of two digits are those of the hundred years that end with this
-    one.
+def _as_dates(counts: "pd.Series[Any]", name: str) -> _Reading:
+    """Read dates in an order of day, month and year, or months, quarters or weeks of a
+    form.
     """
     words = counts.index
-    short = any(map(has_short_year, words))
-    pattern = f"{order} {pd.Timestamp.now().year - 99}" if short else order
-    form = Format("date", pattern=pattern)
+    form = Format("date", pattern=pattern_of(name, words[:50]))
     if 2 * _parse_dates(words[:50], form).isna().sum() > len(words[:50]):
-        return _Reading(0.0, form, np.full(len(counts), np.nan))
+        return _Reading(False, 0.0, form, np.full(len(counts), np.nan))
+    form = form._replace(pattern=pattern_of(name, words))
     return _reading(counts, form, days(_parse_dates(words, form)).to_numpy())
 
 
@@ -388,9 +421,55 @@ def _reading(
     others.
     """
     wrong = np.isnan(values)
-    share = max(counts.to_numpy()[~wrong].sum() / counts.sum(), 1.0 - wrong.mean())
+    of_cells = counts.to_numpy()[~wrong].sum() / counts.sum()
+    share = float(max(of_cells, 1.0 - wrong.mean()))
     others = tuple(counts.index[wrong][: _MAX_WORDS + 1])
-    return _Reading(float(share), form._replace(missing=others), values)
+    enough = share >= LEAST_SHARE and len(others) <= _MAX_WORDS
+    if form.kind == "number" and len(others) == 1 and others[0].isalpha():
+        has_decimals = bool(np.any(values[~wrong] % 1.0))
+        enough |= has_decimals and of_cells >= 1.0 - _MOST_OF_ONE_WORD
+    return _Reading(enough, share, form._replace(missing=others), values)
+
+
+def word_among_numbers(column: "pd.Series[Any]", known: Conventions) -> str:
+    """Find the word in a column whose other cells are numbers; empty if there is none,
+    or several.
+    """
+    words = {*filter(None, _words(column))} - {*MARKS, *known.missing}
+    mark = known.decimal or "."
+    others = [
+        word
+        for word in words
+        if np.isnan(read_quantity(word, mark, known.marks(mark)).value)
+    ]
+    found = len(others) == 1 and others[0].isalpha() and len(words) > 2
+    return others[0] if found else ""
+
+
+def is_large_label(word: str) -> bool:
+    """Whether it is a whole number that is another one in floating point."""
+    return _is_large_number(word) and int(word) != int(float(word))
+
+
+def merge_in_floats(words: Iterable[str]) -> bool:
+    """Whether whole numbers that differ are equal in floating point."""
+    large = {int(word) for word in words if _is_large_number(word)}
+    return len({*map(float, large)}) < len(large)
+
+
+def _is_large_number(word: str) -> bool:
+    digits = len(word)
+    return _FEWEST_DIGITS <= digits <= _MOST_DIGITS and bool(WHOLE.fullmatch(word))
+
+
+def _has_large_labels(column: "pd.Series[Any]") -> bool:
+    """Whether a column of type number has whole numbers that floating point merges."""
+    types = pd.api.types
+    if not (types.is_integer_dtype(column) or types.is_object_dtype(column)):
+        return False
+    if types.is_integer_dtype(column) and column.abs().max() <= _EXACT:
+        return False
+    return merge_in_floats({str(cell) for cell in column if isinstance(cell, int)})
 
 
 def _are_dates(values: npt.NDArray[np.float64]) -> bool:
@@ -399,9 +478,7 @@ def _are_dates(values: npt.NDArray[np.float64]) -> bool:
     inside = (values >= _DAYS[0]) & (values <= _DAYS[1])
     if len(values) < FEWEST or not inside.all() or np.any(values % 1.0):
         return False
-    return bool(
-        read_dates([f"{value:.0f}" for value in values], "ymd", None).notna().all()
-    )
+    return bool(read_dates([f"{value:.0f}" for value in values], "ymd").notna().all())
 
 
 def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
@@ -420,6 +497,8 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     if column_kind == form.kind == "date":
         return _dates(column)
     words = _words(column)
+    if column_kind == "number" and is_month_with_point(form.pattern):
+        words = [word and as_month_with_point(float(word)) for word in words]
     if form.kind == "text":
         chosen = {plain_spelling(word): word for word in form.spellings}
         values: dict[Any, Any]
@@ -464,8 +543,7 @@ def _number(word: str, form: Format) -> float:
 
 def _parse_dates(words: Iterable[str], form: Format) -> "pd.Series[Any]":
     """Read dates; no date where a word is none."""
-    order, _, first_year = (form.pattern or "ymd").partition(" ")
-    return _dates(read_dates(words, order, int(first_year) if first_year else None))
+    return _dates(read_dates(words, form.pattern))
 
 
 def days(dates: "pd.Series[Any]") -> "pd.Series[Any]":

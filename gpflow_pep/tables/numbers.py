@@ -23,10 +23,13 @@ _CLOCK = re.compile(
     r"(?P<h>\d{1,4})(?::(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d(?:[.,]\d+)?))?)?"
     r"(?:\s*(?P<half>[apAP])\.?\s?[mM]\.?)?"
 )
-_ANGLE = re.compile(
-    r"(?P<sign>[+-]?)(?P<d>\d{1,3}(?:[.,]\d+)?)\s*°\s*(?:(?P<m>\d{1,2}(?:[.,]\d+)?)\s*'\s*)?"
-    r"(?:(?P<s>\d{1,2}(?:[.,]\d+)?)\s*(?:\"|'')\s*)?(?P<side>[NSEW])?"
-)
+#: Cells that are numbers to a person and are not read: they are words, with a note.
+_UNREAD = {
+    "degrees and minutes, or a side of the globe": re.compile(
+        r"[+-]?\d{1,3}(?:[.,]\d+)?\s*°\s*(?:\d.*|[NSEW])"
+    ),
+    "digits in groups of two": re.compile(r"[+-]?[1-9]\d?(?:,\d\d)+,\d{3}(?:\.\d*)?"),
+}
 #: The other mark, and the marks of thousands that need no decision: no decimal mark.
 OTHER = {".": ",", ",": "."}
 GROUPS = " '"
@@ -51,8 +54,6 @@ NO_NUMBER = Quantity(np.nan)
 def _number(decimal: str, thousands: str) -> re.Pattern[str]:
     point = re.escape(decimal)
     grouped = [rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})+" for mark in thousands]
-    if "," in thousands:
-        grouped.append(r"[1-9]\d?(?:,\d{2})+,\d{3}")  # India's: 1,10,000
     whole = "|".join([*grouped, r"[0-9]+"])
     number = rf"(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
     return re.compile(
@@ -65,7 +66,7 @@ def _number(decimal: str, thousands: str) -> re.Pattern[str]:
 def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
     """
     Read a number as a person does: (120) and 120- are below zero, 5.1 ± 0.1 is 5.1,
-    36:15 are hours, 52°31'12"N are degrees.
+    36:15 are hours. Cells of :func:`unread_form` are none.
 
     :param decimal: The decimal mark.
     :param thousands: Marks that thousands may be separated by, one in each number.
@@ -73,10 +74,12 @@ def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
     cell = cell.translate(_GAPS).strip()
     match = _number(decimal, thousands).fullmatch(cell)
     if match is None or not match["number"].isascii():
-        return _read_sixtieths(cell)
+        return _read_hours(cell)
     money, unit = match["money"] or "", match["unit"] or ""
     if unit.lower().replace(".", "") in _NO_UNITS:
-        return _read_sixtieths(cell)
+        return _read_hours(cell)
+    if unit.startswith("°") and unread_form(cell):
+        return NO_NUMBER
     if (
         unit and not match["space"] and len(unit) == 1 and unit.isupper()
     ):  # 1A, 2A: names
@@ -98,28 +101,28 @@ def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
     )
 
 
-def _read_sixtieths(cell: str) -> Quantity:
-    """Read hours and minutes, or degrees and minutes."""
+def unread_form(cell: str) -> str:
+    """Name the form of a cell that is a number to a person and is not read: 52°31' or
+    1,10,000; empty for others.
+    """
+    cell = cell.translate(_GAPS).strip()
+    forms = (form for form, pattern in _UNREAD.items() if pattern.fullmatch(cell))
+    return next(forms, "")
+
+
+def _read_hours(cell: str) -> Quantity:
+    """Read hours and minutes, also with AM and PM."""
     match = _CLOCK.fullmatch(cell)
-    if match and (match["m"] or match["half"]):
-        hours, half = int(match["h"]), (match["half"] or "").lower()
-        if half and not 1 <= hours <= 12:
-            return NO_NUMBER
-        hours = hours % 12 + 12 * (half == "p") if half else hours
-        return Quantity(_sum_of_sixtieths(hours, match["m"], match["s"]), ":")
-    match = _ANGLE.fullmatch(cell)
-    if match and (match["m"] or match["side"]):
-        value = _sum_of_sixtieths(
-            float(match["d"].replace(",", ".")), match["m"], match["s"]
-        )
-        below = (match["sign"] == "-") != (match["side"] in ("S", "W"))
-        return Quantity(-value if below else value, "°")
-    return NO_NUMBER
-
-
-def _sum_of_sixtieths(whole: float, minutes: str | None, seconds: str | None) -> float:
-    parts = [float((part or "0").replace(",", ".")) for part in (minutes, seconds)]
-    return whole + parts[0] / 60.0 + parts[1] / 3600.0
+    if match is None or not (match["m"] or match["half"]):
+        return NO_NUMBER
+    hours, half = int(match["h"]), (match["half"] or "").lower()
+    if half and not 1 <= hours <= 12:
+        return NO_NUMBER
+    if half:
+        hours = hours % 12 + 12 * (half == "p")
+    minutes = float(match["m"] or 0)
+    seconds = float((match["s"] or "0").replace(",", "."))
+    return Quantity(hours + minutes / 60.0 + seconds / 3600.0, ":")
 
 
 def is_limit(cell: str) -> bool:

@@ -13,6 +13,7 @@ from sklearn.linear_model import orthogonal_mp
 
 from .conventions import FEWEST
 from .encodings import option
+from .notes import Note
 
 #: Fewer rows, or different values of a column, show nothing.
 MIN_ROWS = 10
@@ -28,6 +29,13 @@ _WILD, _WILD_LOG, _WILD_SHARE = 20.0, 6.0, 0.01
 #: for a missing value; a negative one beside others that are not need not be that far
 #: away.
 _MARK_GAP = 0.5
+#: Codes for "does not know", "refused" and the like in surveys; and the most whole
+#: numbers of a scale, such as 0 to 10, beside which they are named.
+_CODES = (
+    *(-9, -8, -7, -77, -88, -98, -99, -777, -888, -998, -999),
+    *(66, 77, 88, 96, 97, 98, 99, 777, 888, 997, 998, 999),
+)
+_LONGEST_SCALE = 12
 #: Equal numbers one after another are named where so many are expected less often than
 #: that, with as many equal neighbours as other rows have, or as that number has in
 #: other rows, as 0 has where it rarely rains; times four, because rows that are alike
@@ -37,7 +45,7 @@ _CHANCE, _ALIKE = 0.001, 4.0
 _RARE = 0.05
 
 
-def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]:
+def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str | Note]:
     """
     Describe what is suspicious: columns that are the target, numbers that may stand for
     no value, wild numbers, and rare classes.
@@ -47,7 +55,7 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]
     :param classes: Whether the target is a class.
     """
     disguises = {name: _disguise(X[name], y, classes) for name in X}
-    texts = [
+    texts: list[str | Note] = [
         f"Column '{name}' {way}. If it is computed from the target, or is not known"
         " when a row is predicted, the scores do not hold for new rows: leave it out"
         f" ({option('drop', name)})."
@@ -58,7 +66,10 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str]
         not classes
     )
     for column in columns:
-        texts += [*_marks(column), *_wild(column, column is y)]
+        codes = [*_codes(column)]
+        texts += codes or [*_marks(column), *_wild(column, column is y)]
+    if classes:
+        texts += [*_codes(pd.to_numeric(y, errors="coerce"))]
     return [*texts, *(_rare_classes(y) if classes else ())]
 
 
@@ -132,6 +143,38 @@ def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     scales = [stats.median_abs_deviation(part, scale="normal") for part in parts]
     least = np.min(distance[distance > 0.0], initial=np.inf)
     return distance / next(filter(None, (*scales, least)))
+
+
+def _codes(column: "pd.Series[Any]") -> Iterator[Note]:
+    """Name codes such as 99 beside a scale of few whole numbers: they may stand for no
+    value.
+    """
+    values = column.dropna().to_numpy(dtype=np.float64)
+    are_codes = np.isin(values, _CODES)
+    scale = np.unique(values[~are_codes])
+    if not 2 <= len(scale) <= _LONGEST_SCALE or np.any(scale % 1.0):
+        return
+    codes, counts = np.unique(values[are_codes], return_counts=True)
+    above = codes - scale[-1] > scale[-1] - scale[0]
+    below = (codes < 0.0) & (scale[0] >= 0.0)
+    outside = above | below
+    if np.sum(counts[outside]) < FEWEST:
+        return
+    listed_codes = ",".join(f"{code:g}" for code in codes[outside])
+    rows = ", ".join(
+        f"{code:g} in {count}" for code, count in zip(codes[outside], counts[outside])
+    )
+    yield Note(
+        str(column.name),
+        f"Column '{column.name}' is {rows} of {len(values)} rows, beside whole numbers"
+        f" from {scale[0]:g} to {scale[-1]:g}. If it is a code for a missing value,"
+        f" pass --missing={listed_codes} (in Python missing=), which is for all"
+        " columns.",
+        "{} have numbers that may be codes for a missing value, beside few whole"
+        f" numbers: --missing={listed_codes} (in Python missing=) takes them as no"
+        " value, in all columns",
+        rows,
+    )
 
 
 def _marks(column: "pd.Series[Any]") -> Iterator[str]:

@@ -172,19 +172,113 @@ def test_cells_are_read() -> None:
     assert cleaned.formats["day"].pattern == "dmy"
     for note in (
         (
-            "Column 'price' was text, and is read as numbers of the unit '$'"
-            " ('$1,000.50' is 1000.5)."
+            "5 columns were text, and are read as numbers: 'price' ('$1,000.50' is"
+            " 1000.5), 'share' ('0%' is 0), "
         ),
         "Column 'day' holds dates ('25.01.2020' is 2020-01-25)",
         "Column 'lab': 'n.d.' is taken as no value.",
-        "Column 'lab' has no value in 2 of 40 rows.",
-        "is read as numbers ('(1)' is -1)",
-        "is read as numbers ('1-' is -1)",
+        "2 columns have no value in some of the 40 rows: 'lab' (2), 'yes' (20).",
+        "'loss' ('(1)' is -1)",
+        "'gain' ('1-' is -1)",
         "differ, numbers of several units, such as '€100', '$101'",
         "Column 'lead' has limits in 10 rows, read as numbers ('<0.5' is 0.5).",
         "('01000' is 1000; --as-written zip keeps such cells as words)",
     ):
         assert note in notes_of(cleaned)
+
+
+def test_one_line_for_all_columns_of_a_kind() -> None:
+    gaps = [f"{i / 4}" if i % 5 else "?" for i in range(N)]
+    columns = {f"a{k}": gaps[k:] + gaps[:k] for k in range(24)}
+    cleaned = clean(table(**columns, b=["Yes", "YES", "no", "no"] * 10), "y")
+    assert cleaned.notes == [
+        "Column 'b': 'Yes' is taken as 'YES' (--as-written b keeps them apart).",
+        "24 columns have no value in some of the 40 rows: "
+        + ", ".join(f"'a{k}' (8)" for k in range(8))
+        + " and 16 more.",
+    ]
+    cleaned = clean(table(a=[0.5] * N, b=2, c=[[1]] * N), "y")
+    assert cleaned.notes == [
+        "Dropped column 'c': its cells are of type list.",
+        "Dropped 2 columns that have one value in all rows: 'a' (0.5), 'b' (2.0).",
+    ]
+    survey = {f"q{k}": [*[1, 2, 3, 4, 5] * 7, *[99] * 5] for k in range(3)}
+    (warning,) = clean(table(**survey), "y").warnings
+    assert warning.startswith("3 columns") and "--missing=99 " in warning
+
+
+def test_what_is_no_number_to_the_reader() -> None:
+    """Text with a note, and never another number."""
+    places = ["52°31'", "48°30'12\"N", "33.5°S", "10°"] * 10
+    money = ["1,10,000", "12,34,567", "5", "50,000"] * 10
+    cleaned = clean(table(place=places, money=money), "y")
+    assert list(cleaned.X["place"]) == places and list(cleaned.X["money"]) == money
+    for note in ("degrees and minutes", "digits in groups of two"):
+        assert note in notes_of(cleaned)
+    assert notes_of(cleaned).count("which are not read as numbers") == 2
+    assert "are taken as words" in notes_of(cleaned)
+    places = [f"{i}°{i}'" for i in range(N)]
+    assert "degrees and minutes" in notes_of(clean(table(place=places), "y"))
+
+
+def test_months_are_dates() -> None:
+    months = pd.date_range("2023-01-01", periods=N, freq="MS")
+    cleaned = clean(table(Month=list(months.strftime("%m.%Y"))), "y")
+    assert list(cleaned.X["Month"]) == list(months)
+    assert (
+        "Column 'Month' holds months ('01.2023' is 2023-01-01), which become days since"
+        " 1970-01-01 (--as-written Month takes the cells as they are)."
+    ) in cleaned.notes
+    numbers = [float(month.strftime("%m.%Y")) for month in months]
+    cleaned = clean(table(Month=numbers), "y")
+    assert list(cleaned.X["Month"]) == numbers
+    assert "may be 01.2023, a month: they are taken as numbers" in notes_of(cleaned)
+
+
+@pytest.mark.parametrize(
+    "words, joined, note",
+    [
+        ([*"MMFmf"], {"M", "F"}, "are kept apart, no"),
+        ([*"YyNNn"], {"Y", "N"}, ""),
+        ([*"AAabb"], {"A", "a", "b"}, "'A' and 'a', which may be one word"),
+        ([*"mMMmM"], {"m", "M"}, "'M' and 'm', which may be one word"),
+        (["mW", "MW", "MW", "kW", "kW"], {"mW", "MW", "kW"}, "'MW' and 'mW', which"),
+    ],
+)
+def test_single_letters(words: list[str], joined: set[str], note: str) -> None:
+    cleaned = clean(table(letter=words * 8), "y")
+    assert {*cleaned.X["letter"].str.upper()} == {word.upper() for word in joined}
+    assert cleaned.X["letter"].nunique() == len(joined)
+    expected = note if note.startswith("'") else "is taken as"
+    assert expected in notes_of(cleaned)
+    as_written = clean(table(letter=words * 8), "y", as_written=["letter"])
+    assert {*as_written.X["letter"]} == {*words} and not as_written.notes
+
+
+def test_large_labels_are_never_floats() -> None:
+    labels = [2**60 + 1 + i % 3 for i in range(N)]
+    words = [str(label) for label in labels]
+    cleaned = clean(table(y=labels), "y")
+    assert cleaned.kind == "classes" and list(cleaned.y) == words
+    assert "same in floating point: they are taken as words" in notes_of(cleaned)
+    cleaned = clean(table(site=labels), "y")
+    assert list(cleaned.X["site"]) == words
+    # Two labels that differ as floats too, and have their digits.
+    pair = [2**60 + 1, 2**61 + 1] * (N // 2)
+    assert {*clean(table(y=pair), "y").y} == {*map(str, pair[:2])}
+
+
+def test_one_word_among_numbers() -> None:
+    rain = [*["0.2", "1.5", "0", "3", "7.5"] * 7, *["T"] * 5]
+    cleaned = clean(table(rain=rain), "y")
+    assert cleaned.X["rain"].isna().sum() == 5
+    assert "Column 'rain': 'T' is taken as no value." in cleaned.notes
+    new = pd.DataFrame({"x": [0.0, 0.0], "rain": ["T", "2.5"]})
+    encoder = make_preparation(cleaned.X, cleaned.formats).fit(cleaned.X)
+    assert_array_equal(encoder.transform(new)[:, 1:], [[1.5, 1.0], [2.5, 0.0]])
+    codes = clean(table(code=[*["1", "2", "3", "4", "5"] * 7, *["T"] * 5]), "y")
+    assert "has numbers and the word 'T' in 5 cells" in notes_of(codes)
+    assert codes.formats["code"].kind == "text"
 
 
 def test_units_sentinels_and_spellings() -> None:
@@ -612,6 +706,38 @@ def test_new_tables_are_read_as_the_table_was(
         predict_table(fitted, frame[list(columns)])
         assert sorted(read) == sorted(X)
         read.clear()
+
+
+def test_new_workbooks_are_read_by_the_sheet(tmp_path: Path, no_training: None) -> None:
+    pytest.importorskip("openpyxl")
+    old, new = table(), table()
+    new["x"] = np.linspace(-1.0, 1.0, N)
+
+    def write(name: str, **sheets: pd.DataFrame) -> Path:
+        with pd.ExcelWriter(tmp_path / name) as writer:
+            for sheet, frame in sheets.items():
+                frame.to_excel(writer, sheet_name=sheet, index=False)
+        return tmp_path / name
+
+    frame = read_table(write("t.xlsx", Old=old, New=new), sheet="New")
+    X, y, _, _, formats, *_ = clean(frame, "y")
+    estimator = PEPRegressor(num_inducing=5, alpha=0.5, random_state=0)
+    model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
+    assert model[0].conventions.sheet == "New"
+    scorer(model, tmp_path), saved(model, tmp_path)
+    other, out = write("u.xlsx", Old=old), tmp_path / "out.csv"
+    for folder in ("model", "scorer"):
+        called = [tmp_path / folder, tmp_path / "t.xlsx", "--out", out]
+        result = run("predict", *called)
+        assert result.exit_code == 0, result.output
+        assert_allclose(pd.read_csv(out)["mean"], model.predict(X), rtol=1e-6)
+        result = run("predict", *called, "--sheet", "Old")
+        assert result.exit_code == 0, result.output
+        expected = model.predict(old[["x"]])
+        assert_allclose(pd.read_csv(out)["mean"], expected, rtol=1e-6)
+    result = run("predict", tmp_path / "scorer", other, "--out", out)
+    assert result.exit_code == 2
+    assert "sheet: got 'New', expected one of 'Old'" in result.output
 
 
 def test_formats_are_found_out() -> None:

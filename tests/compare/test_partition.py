@@ -11,11 +11,13 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn import model_selection as theirs
+from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
-from gpflow_pep.compare import Cleaned, Settings, clean, compare
+from gpflow_pep.compare import Cleaned, Comparison, Fit, Settings, clean, compare
+from gpflow_pep.compare.candidates import DEFAULT, make_candidates
 from gpflow_pep.compare.findings import quality
-from gpflow_pep.compare.page import page
+from gpflow_pep.compare.page import model_card, page
 from gpflow_pep.compare.partition import (
     clean_for,
     equal_inputs,
@@ -156,14 +158,19 @@ def visits(**columns: Any) -> pd.DataFrame:
 def test_windows_are_those_of_scikit_learn(
     options: Any, number: int, times: int
 ) -> None:
-    """The latest is the first; rows of one time are on one side."""
+    """The latest is the first; rows of one time are on one side. Without a fraction
+    windows are shorter than scikit-learn's where the earliest would train on less than
+    a third of the rows.
+    """
     table = visits()
     table["day"] = pd.to_datetime(table["day"], dayfirst=True).rank().sub(1) // (
         60 // times
     )
     settings = Settings(**options, time_column="day")
     data = clean_for(table, "size", settings)
-    size = int(times * 0.25) if "test_fraction" in options else None
+    size = min(times // (number + 1), (times - times // 3) // number)
+    if "test_fraction" in options:
+        size = int(times * 0.25)
     windows = theirs.TimeSeriesSplit(number, test_size=size).split(np.arange(times))
     rows = [
         [np.flatnonzero(table["day"].isin(place)) for place in window]
@@ -171,6 +178,34 @@ def test_windows_are_those_of_scikit_learn(
     ]
     assert "day" in data.X
     assert_parts(parts_of(data, settings), rows[::-1])
+
+
+def sizes(day: Any, **options: Any) -> list[tuple[int, int]]:
+    """Count the rows that each window trains on, and those that it holds out."""
+    settings = Settings(time_column="day", **options)
+    data = clean_for(visits(day=day), "size", settings)
+    return [(len(train), len(test)) for train, test in parts_of(data, settings)]
+
+
+LATER = np.r_[np.arange(10), np.repeat(np.arange(10, 20), 5)]  # five rows a day
+
+
+@pytest.mark.parametrize(
+    "day, options, expected",
+    [
+        (LATER, {}, [(55 - n, 5) for n in (0, 5, 10, 15, 20)]),
+        (LATER, {"folds": 3}, [(50, 10), (40, 10), (30, 10)]),
+        (LATER, {"horizon": 4}, [(40, 20), (20, 20)]),
+        (LATER, {"horizon": 4, "splits": 1}, [(40, 20)]),
+        (np.arange(60), {"horizon": 3, "splits": 2}, [(57, 3), (54, 3)]),
+        (np.arange(60) // 20, {}, [(40, 20), (20, 20)]),
+        (np.arange(60) // 2, {"horizon": 7}, [(46, 14), (32, 14)]),
+    ],
+)
+def test_each_window_has_a_third_of_the_rows_to_train_on(
+    day: Any, options: Any, expected: Any
+) -> None:
+    assert sizes(day, **options) == expected
 
 
 def test_one_window() -> None:
@@ -283,9 +318,30 @@ LATE = {
             "60 for 60 different values of 'day', which",
         ),
         (
-            {"time_column": "day"},
+            {"time_column": "day", "folds": 5},
             {"day": np.arange(60) // 20},
             "5 for 3 different values of",
+        ),
+        (
+            {"time_column": "day"},
+            {"day": (np.arange(60) > 15) * 1},
+            "trains on 16 rows and holds out 44, expected .* a third of the rows .20.",
+        ),
+        (
+            {"time_column": "day", "horizon": 41},
+            {},
+            "horizon: got 41 for 60 different values of 'day', which trains on 19 rows",
+        ),
+        (
+            {"time_column": "day", "horizon": 10, "folds": 5},
+            {},
+            "horizon: got 10 for 60 different values",
+        ),
+        ({"horizon": 3}, {}, "horizon: got 3 without a time_column, expected both"),
+        (
+            {"time_column": "day", "horizon": 3, "test_fraction": 0.2},
+            {},
+            "horizon: got 3 and a test_fraction of 0.2, expected one of them",
         ),
         (
             {"time_column": "day", "test_fraction": 0.999},
@@ -329,6 +385,54 @@ def test_refused_before_anything_is_trained(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         compare(visits(**columns), **{"y": "size", **options})
+
+
+def test_months_as_times() -> None:
+    months = pd.date_range("2023-01-01", periods=36, freq="MS")
+    x = np.random.default_rng(0).normal(size=72)
+    table = pd.DataFrame({"Month": np.tile(months.strftime("%m.%Y"), 2), "x": x})
+    table["y"] = x**2
+    data = clean_for(table, "y", Settings(time_column="Month"))
+    assert list(data.blocks) == list(months) * 2
+    years = table.assign(Month=np.tile(2023.0 + np.round(np.arange(36) / 12.0, 3), 2))
+    assert clean_for(years, "y", Settings(time_column="Month")).blocks.max() > 2025.9
+    message = r"got 'Month' with numbers such as 1.2023, .* month 01.2023: .* Jan 2023"
+    numbers = table.assign(Month=table["Month"].astype(float))
+    for frame, options in ((numbers, {}), (table, {"as_written": ["Month"]})):
+        with pytest.raises(ValueError, match=message):
+            clean_for(frame, "y", Settings(time_column="Month"), **options)
+    message = r"of the kind text, such as 'Mai 2023', .* 2023M01, 01/2023"
+    with pytest.raises(ValueError, match=message):
+        words = table.assign(Month=["Mai 2023", "Okt 2023"] * 36)
+        clean_for(words, "y", Settings(time_column="Month"))
+
+
+CLASSES: Any = {"task": "classification"}
+
+
+def test_the_order_of_classes() -> None:
+    words = ["stable", "worse", "admitted"]
+    table = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
+    table["y"] = words * 20
+    with pytest.raises(ValueError, match=r"--order admitted,stable,worse \(in Python"):
+        clean_for(table, "y", Settings(likelihood="ordinal"))
+    assert clean_for(table, "y", Settings(likelihood="ordinal", order=words))
+    for order, message in (
+        (words[:2], r"order: got 'stable', 'worse' without 'admitted', expected all"),
+        ([*words, "dead"], r"order: got 'dead', expected classes of 'y': 'admitted'"),
+        (["worse", "worse"], r"order: got \['worse', 'worse'\], expected the classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clean_for(table, "y", Settings(likelihood="ordinal", order=order))
+    with pytest.raises(ValueError, match="expected none, or the likelihood 'ordinal'"):
+        clean_for(table, "y", Settings(order=words))
+    settings = Settings(likelihood="ordinal")
+    data = clean_for(table.assign(y=[1, 2, 10] * 20), "y", settings, **CLASSES)
+    assert data.notes[-1].startswith("The classes of 'y' are in the order 1 < 2 < 10")
+    settings = Settings(likelihood="ordinal", order=[10, 2, 1])
+    numbers = clean_for(table.assign(y=[1, 2, 10] * 20), "y", settings, **CLASSES)
+    (classifier,) = make_candidates(numbers, settings)[DEFAULT][1:]
+    assert classifier.order == ("10", "2", "1")
 
 
 @pytest.mark.parametrize(
@@ -453,6 +557,50 @@ def test_columns_of_other_names_whose_values_explain_the_target() -> None:
         )
 
 
+def latest_scores(comparison: Any, index: Any) -> list[Any]:
+    table = comparison.held_out[comparison.best].loc[index]
+    return [table["true"], table["mean"]]
+
+
+@pytest.mark.parametrize(
+    "times, words",
+    [
+        (pd.date_range("2024-01-01", periods=60, freq="MS"), "before June 2028: "),
+        (pd.date_range("2024-01-01", periods=60, freq="D"), "before 2024-02-23: "),
+        (
+            pd.date_range("2024-01-01", periods=60, freq="h"),
+            "before 2024-01-03 05:00: ",
+        ),
+        (1950 + np.arange(60) / 4, "before 'day' 1963.25: "),
+    ],
+)
+def test_the_first_sentence_is_of_the_latest_window(times: Any, words: str) -> None:
+    table = pd.DataFrame({"day": times, "size": np.arange(60.0)})
+    settings = Settings(time_column="day", horizon=7, splits=1)
+    data = clean_for(table, "size", settings)
+    index = np.arange(53, 60)
+    held_out = {"part": 1, "true": index, "mean": index + 0.5}
+    held_out |= {"lower_90": index - 1.0, "upper_90": index + 1.0, "log_density": -1.0}
+    frame = pd.DataFrame(held_out, index=index)
+    scores = {"nlpd": 1.0, "rmse": 0.5, "mae": 0.5, "coverage": 1.0}
+    worse = {"nlpd": 3.0, "rmse": 9.0, "mae": 9.0, "coverage": 1.0}
+    fits = [
+        Fit(name, 1, each, 1.0, 0.5, 7, True, "", 53)
+        for name, each in (("default", scores), ("mean", worse))
+    ]
+    comparison = Comparison(
+        data,
+        settings,
+        {"default": np.nan, "mean": np.nan},
+        fits,
+        {"default": frame, "mean": frame},
+        "default",
+    )
+    text = quality(comparison)
+    assert text.startswith(f"Trained on all rows {words}default explains 94% of the")
+    assert "windows" not in text and "On rows" not in text
+
+
 def test_a_comparison_over_windows_and_over_groups() -> None:
     """Scores, details and words follow the split, and the final model has all rows."""
     least: dict[str, Any] = {"alphas": (0.5,), "num_inducing": 4, "max_iterations": 3}
@@ -464,9 +612,14 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     days = pd.to_datetime(visits()["day"], dayfirst=True)
     assert {*latest.index} == {*days.nlargest(20).index}
     assert windows.details is not None and {*windows.details.learning} == {10, 20, 40}
-    assert quality(windows).startswith(
-        "On rows later by 'day' than all training rows, default"
-    )
+    text = quality(windows)
+    assert text.startswith("Trained on all rows before 2024-04-10: default explains")
+    share = r2_score(*latest_scores(windows, latest.index))
+    assert f"before 2024-04-10: default explains {max(share, 0.0):.0%} of" in text
+    assert "On rows later by 'day' than all training rows (all 2 windows) it" in text
+    assert text.count("explains") == 2
+    card = " ".join(model_card(windows).split())
+    assert "are guesses, but for later rows by 'day', of which the scores are." in card
     assert "2 windows. Each window is tested on rows later by 'day'" in legend(windows)
     groups = compare(visits(), "size", group_column="patient", details=False, **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_

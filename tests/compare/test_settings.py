@@ -3,11 +3,15 @@
 import inspect
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from gpflow_pep.compare import Settings, cli
+from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.settings import COUNTS, GAUSSIAN, INITS, KERNELS, LIKELIHOODS
 from gpflow_pep.estimators import parts
+from gpflow_pep.tables.cleaning import clean
 
 
 @pytest.mark.parametrize(
@@ -135,3 +139,34 @@ def test_the_command_line_has_the_defaults_and_the_words_of_the_reference() -> N
         assert values[name] == parameter.default, name
         assert f"    :param {name}: {options[name].help}\n" in str(Settings.__doc__)
     assert Settings().kernel in KERNELS
+
+
+def test_scalars_of_numpy_are_plain_settings() -> None:
+    settings = Settings(
+        num_inducing=np.int64(5),
+        alphas=np.array([0.0, 1.0]),
+        folds=np.int32(3),
+        seed=np.int64(1),
+        minutes=np.float64(2.0),
+        details=np.bool_(False),
+    )
+    plain = Settings(
+        num_inducing=5, alphas=(0.0, 1.0), folds=3, seed=1, minutes=2.0, details=False
+    )
+    assert settings == plain and type(settings.num_inducing) is int
+    assert Settings(num_inducing=[5, np.int64(9)]).num_inducing == (5, 9)
+    for value in (np.float64(5.5), None):
+        with pytest.raises(ValueError, match="num_inducing: got"):
+            Settings(num_inducing=value)
+    with pytest.raises(ValueError, match=r"alphas: got 0\.5, expected one or more"):
+        Settings(alphas=np.float64(0.5))
+
+
+def test_a_target_may_be_a_place() -> None:
+    values = np.arange(12.0) ** 2
+    frame = pd.DataFrame({"a": values + 0.5, "b": np.sqrt(values + 0.7)})
+    for place in (1, np.int64(1), -1):
+        table, target = table_of(frame, place)
+        assert table is frame and clean(table, target).y.name == "b"
+    with pytest.raises(ValueError, match="X: got ndarray and the place 1 of the targ"):
+        table_of(frame.to_numpy(), 1)

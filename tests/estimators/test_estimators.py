@@ -340,7 +340,7 @@ def test_refused(change: dict[str, Any], message: str) -> None:
             PEPClassifier(),
             X[:3],
             np.array(["a", None, "b"], object),
-            "y: got missing labels",
+            "y: got no label in 1 row of ",
         ),
         (PEPClassifier(), X, np.zeros(60), "y: got one class"),
         (

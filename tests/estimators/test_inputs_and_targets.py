@@ -12,8 +12,17 @@ import pytest
 import scipy.sparse
 from cases.forms import saved
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, inputs
+from gpflow_pep.estimators import (
+    PEPClassifier,
+    PEPRegressor,
+    SeparateRegressors,
+    inputs,
+)
+from gpflow_pep.estimators.classifier import log_of_labels
+from gpflow_pep.estimators.inputs import filled
+from gpflow_pep.estimators.outputs import as_outputs
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (60, 1))
@@ -156,3 +165,104 @@ ONE, SEVERAL = PEPRegressor(**SMALL), PEPClassifier(**SMALL)
 def test_refused(estimator: Any, rows: Any, y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimator.fit(rows, y)
+
+
+def _spellings(column: list[Any], missing: list[int]) -> dict[str, Any]:
+    """A column with gaps, in all forms in which users have them."""
+    there = np.isin(np.arange(len(column)), missing, invert=True)
+
+    def gapped(gap: Any) -> list[Any]:
+        return [value if has else gap for value, has in zip(column, there, strict=True)]
+
+    words = [str(value) for value in column]
+    texts = [word if has else None for word, has in zip(words, there, strict=True)]
+    return {
+        "list of None": gapped(None),
+        "objects, None": np.array(gapped(None), object),
+        "objects, NaN": np.array(gapped(np.nan), object),
+        "objects, NA": np.array(gapped(pd.NA), object),
+        "objects, NaT": np.array(gapped(pd.NaT), object),
+        "list of NA": gapped(pd.NA),
+        "series, None": pd.Series(gapped(None), dtype=object),
+        "series, NaT": pd.Series(gapped(pd.NaT), dtype=object),
+        "string": pd.Series(texts, dtype="string"),
+        "category": pd.Series(texts, dtype="category"),
+        "index": pd.Index(gapped(None), dtype=object),
+        "table": pd.DataFrame({"y": pd.Series(gapped(None), dtype=object)}),
+        "string table": pd.DataFrame({"y": pd.Series(texts, dtype="string")}),
+    }
+
+
+_NUMBERS = np.arange(12.0).tolist()
+_OF_NUMBERS = _spellings(_NUMBERS, [0, 5, 7]) | {
+    "floats": np.where(np.isin(np.arange(12), [0, 5, 7]), np.nan, _NUMBERS),
+    "Float64": pd.Series(
+        _spellings(_NUMBERS, [0, 5, 7])["list of None"], dtype="Float64"
+    ),
+}
+_OF_LABELS = _spellings(["a", "b"] * 6, [0, 5, 7]) | {
+    "list of NaN": [np.nan, *["a", "b"] * 2, np.nan, "a", np.nan, *"abab"],
+}
+_ROWS = np.arange(12.0)[:, None]
+
+
+@pytest.mark.parametrize("form", _OF_NUMBERS)
+def test_missing_targets_in_any_form(form: str) -> None:
+    y = _OF_NUMBERS[form]
+    message = "y: got no target in 3 rows of 12, expected a target in each"
+    for settings in ({}, {"num_inducing": 3, "alpha": 0.5}):
+        with pytest.raises(ValueError, match=message):
+            PEPRegressor(**settings).fit(_ROWS, y)
+    # In several columns they are gaps.
+    column = filled(y)
+    column = np.asarray(column, dtype=np.float64).reshape(12)
+    assert np.flatnonzero(np.isnan(column)).tolist() == [0, 5, 7]
+    if isinstance(y, pd.DataFrame):
+        two: Any = pd.concat([y, y.rename(columns={"y": "z"})], axis=1)
+    else:
+        two = pd.DataFrame({"y": pd.Series(np.asarray(y, object)), "z": _NUMBERS})
+    for table in (two, two.to_numpy()):
+        outputs = as_outputs("y", table, _ROWS)
+        assert_allclose(outputs[:, 0], column)
+    assert as_outputs("y", two, _ROWS, 2, ["z", "y"]).shape == (12, 2)
+
+
+@pytest.mark.parametrize("form", _OF_LABELS)
+def test_missing_labels_in_any_form(form: str) -> None:
+    y = _OF_LABELS[form]
+    message = "y: got no label in 3 rows of 12, expected a label in each"
+    with pytest.raises(ValueError, match=message):
+        PEPClassifier().fit(_ROWS, y)
+    with pytest.raises(ValueError, match=message):
+        log_of_labels(np.full([12, 2], 0.5), np.array(["a", "b"]), y)
+
+
+def test_separate_regressors_take_missing_objects(no_training: None) -> None:
+    y = _OF_NUMBERS["objects, NA"]
+    two = np.column_stack([y, np.array(_NUMBERS, object)])
+    one = PEPRegressor(num_inducing=3, alpha=0.5)
+    fitted = SeparateRegressors(one).fit(_ROWS, two)
+    assert [len(part.model_.data[0]) for part in fitted.estimators_] == [9, 12]
+    assert np.isfinite(fitted.log_score(_ROWS, two))
+
+
+def test_scalars_of_numpy_are_settings(no_training: None) -> None:
+    settings: dict[str, Any] = {
+        "num_inducing": np.int64(5),
+        "alpha": np.float64(0.5),
+        "ard": np.bool_(True),
+        "warp": np.bool_(False),
+        "standardize": np.bool_(True),
+        "max_iterations": np.int32(4),
+        "max_seconds": np.float32(9.0),
+        "near_rows": np.int64(0),
+        "random_state": np.int64(0),
+        "verbose": np.bool_(False),
+        "kernel": np.str_("rbf"),
+    }
+    plain = {name: value.item() for name, value in settings.items()}
+    of_numpy = PEPRegressor(**settings).fit(_ROWS, _NUMBERS)
+    of_python = PEPRegressor(**plain).fit(_ROWS, _NUMBERS)
+    assert clone(of_numpy).get_params() == plain | clone(of_python).get_params()
+    assert of_numpy.get_params() == of_python.get_params()
+    assert_allclose(of_numpy.predict(_ROWS), of_python.predict(_ROWS), rtol=1e-12)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases.forms import check_forms, saved
+from cases.forms import check_forms, saved, scorer
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Matern52, SquaredExponential, Sum
 from gpflow.models import GPR
@@ -389,3 +389,29 @@ def test_scouts_of_more_rows(
         early.components_[0].inputs == "standard"
         and "without a trial" in early.summary()
     )
+
+
+FAR: dict[str, tuple[int, int, Any, list[float]]] = {
+    "line": (100, 1, lambda x: x[:, 0], [10_000.0]),
+    "plane": (30, 2, lambda x: x[:, 0] - x[:, 1], [10_000.0, 0.0]),
+    "second input": (30, 2, lambda x: x[:, 0] - x[:, 1], [0.0, -10_000.0]),
+    "square": (30, 2, lambda x: x[:, 0] ** 2, [0.0, 10_000.0]),
+    "classes": (30, 2, lambda x: x[:, 0] - x[:, 1], [10_000.0, 0.0]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Training ended")
+@pytest.mark.parametrize("name", FAR)
+def test_far_rows_of_bent_inputs(name: str, tmp_path: Path) -> None:
+    """Long lengthscales reach as far as an input is cut, 8 standard deviations."""
+    number, D, function, far = FAR[name]
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1.0, 1.0, (number, D))
+    y = function(x) + 0.1 * rng.standard_normal(number)
+    is_classes = name == "classes"
+    kind: Any = PEPClassifier if is_classes else PEPRegressor
+    fitted = kind(random_state=0, max_iterations=20).fit(
+        x, y > 0.0 if is_classes else y
+    )
+    assert fitted.far_rows([far, x[0]]).tolist() == [True, False]
+    assert scorer(fitted, tmp_path).far_rows([far, x[0]]).tolist() == [True, False]

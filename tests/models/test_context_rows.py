@@ -136,7 +136,7 @@ class TestNeighbours:
         q = (np.linalg.solve(L, part) for part in (mean, np.linalg.cholesky(cov)))
         parts = Parts(model.kernel, model.inducing_variable, model.mean_function, None)
         rows = X, dense.R, dense.noise, np.ones(X.shape[1])
-        context = Context(parts.whiten().W, *map(tf.constant, (*q, *rows)))
+        context = Context(parts.whiten().L, *map(tf.constant, (*q, *rows)))
         index = tf.constant(np.tile(np.arange(N), [len(XNEW), 1]))
         actual = predict_from_near_rows(parts, context, tf.constant(XNEW), index, True)
         K, new = dense.Q + dense.D, slice(N, None)

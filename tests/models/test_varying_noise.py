@@ -22,9 +22,11 @@ from gpflow_pep.training import weights_of_means
 from gpflow_pep.training.fitting import exact as fitting
 from gpflow_pep.training.fitting.exact import (
     KERNELS,
+    STEPS_OF_STARTS,
     Hyperparameters,
     evidence,
     fit_exact,
+    start_after,
 )
 
 RNG = np.random.default_rng(0)
@@ -276,3 +278,53 @@ def test_rows_that_no_factor_has_are_passed_over() -> None:
     broken = THETA._replace(log_variance=np.nan)
     value, gradient = evidence(broken, INPUTS, TARGETS, "rbf")
     assert value == -np.inf and not gradient.any()
+
+
+#: The number of inputs.
+KINDS = {"trend and wave": 1, "main effect and wave": 2, "interaction": 3}
+
+
+def fine_part(kind: str) -> tuple[AnyNDArray, AnyNDArray]:
+    """Standardised rows of a strong smooth part beside a fine one, noise .1."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2.0, 2.0, [60 * (1 + KINDS[kind]), KINDS[kind]])
+    f = 1.5 * X[:, -1]
+    if kind == "trend and wave":
+        f += 0.7 * np.sin(20.0 * X[:, 0])
+    elif kind == "main effect and wave":
+        f += 0.7 * np.sin(9.0 * X[:, 0])
+    else:
+        f += np.sin(4.0 * X[:, 0]) * np.sin(4.0 * X[:, 1])
+    y = f + 0.1 * rng.standard_normal(len(X))
+    return (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+
+
+@pytest.mark.parametrize("kernel", ["matern52", "rbf", "additive"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_fine_parts_are_found(kind: str, kernel: str) -> None:
+    X, y = fine_part(kind)
+    theta, best = fit_exact(X, y, kernel=kernel)
+    smooth = Hyperparameters.smooth(X.shape[1])
+    taken_for_noise, alone = fit_exact(X, y, smooth, kernel=kernel)
+    assert best.objective > alone.objective + 20.0
+    assert theta.log_noise < taken_for_noise.log_noise - 1.5
+
+
+def test_the_better_of_two_starts_goes_on() -> None:
+    y = INPUTS[:, 0] + 0.3 * RNG.standard_normal(len(INPUTS))
+    _, record = fit_exact(INPUTS, y)
+    smooth, fine = record.starts
+    assert record.objective == smooth.objective > fine.objective
+    assert fine.iterations <= STEPS_OF_STARTS
+    start = Hyperparameters.smooth(2)
+    _, alone = fit_exact(INPUTS, y, start)
+    assert_allclose(record.losses, alone.losses, rtol=1e-12)
+    assert_allclose(np.hstack(start_after(start, record)), np.hstack(start))
+    assert start_after(start, alone) is None
+    # A fine start that wins goes on for what is left of the steps.
+    X, y = fine_part("trend and wave")
+    theta, record = fit_exact(X, y, max_iterations=12)
+    assert record.iterations <= 12 and record.starts[0].iterations <= STEPS_OF_STARTS
+    assert record.objective == record.starts[1].objective
+    value, _ = evidence(theta, X, y, "matern52")
+    assert_allclose(value, record.objective, rtol=1e-12)

@@ -243,23 +243,28 @@ def test_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_allclose(chunks.moments(), moments, rtol=1e-12)
 
 
-@pytest.mark.parametrize("q_diag", [False, True])
-def test_moments_of_several_latent_functions(q_diag: bool) -> None:
-    q_sqrt = (
-        RNG.uniform(0.2, 0.9, (10, 3))
-        if q_diag
-        else np.tril(RNG.normal(size=(3, 10, 10)))
-    )
-    parts = (
+@pytest.mark.parametrize("wide", [False, True])
+def test_moments_of_several_latent_functions(wide: bool) -> None:
+    # With a wide q(v) the variance is larger than the prior's in some direction.
+    root = (1.0 if wide else 0.05) * np.tril(RNG.normal(size=(3, 10, 10)))
+    model = pep.models.APEP(
         k.Matern52(0.8, [0.9, 1.1]),
+        MultiClass(3),
         InducingPoints(Z),
-        RNG.normal(size=(10, 3)),
-        q_sqrt,
+        num_data=60,
+        num_latent_gps=3,
+        q_mu=RNG.normal(size=(10, 3)),
+        q_sqrt=root,
     )
-    posterior = gpflow.posteriors.create_posterior(*parts, whiten=True)
-    mixed = EnsemblePosterior([posterior], [posterior], [MultiClass(3)], [1.0])
+    posterior = model.posterior()
+    described = describe_posterior(
+        EnsemblePosterior([posterior], [model], [MultiClass(3)], [1.0]),
+        Describer(values=True),
+    )
+    assert ("roots" in described["components"][0]) is not wide
+    mixed = EnsemblePosterior([posterior], [model], [MultiClass(3)], [1.0])
     component = ensemble.ensemble_of(read(mixed)).components[0]
-    assert_same_moments(component, posterior.predict_f, [XNEW])
+    assert_same_moments(component, model.predict_f, [XNEW])
 
 
 # Near rows.

@@ -65,6 +65,15 @@ estimators/describing.py: SAVING
 engine/sites/sweep.py: POINT
 -tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
 +tau = -moments.delta2 / (1.0 - power * moments.delta2 * s)
+# variances by NumPy: Q in place of factors
+scoring/ensemble.py: contracts/test_contract_of_variances.py
+-parts = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
++parts = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
+# variances by TensorFlow: Q in place of factors
+engine/predictions/posterior.py: contracts/test_contract_of_variances.py
+-return plain._conditional_with_precompute(of_v, moments, Xnew, *options)
++q = [part.value for part in plain._precompute(self)]
++            return plain._conditional_with_precompute(self, q, Xnew, *options)
 # covariances: the residual variance without its projection's square
 engine/prior/evaluate.py: REGRESSION
 -(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
@@ -139,6 +148,11 @@ scoring/predictive.py: scoring/test_predictive.py
 engine/prior/evaluate.py: models/test_derivatives.py
 -{Matern32: 1, Matern52: 2}
 +{}
+# eager mode: a tape around the loop
+engine/numerics/tapes.py: engine/numerics/test_tapes.py
+-    with record.stop_recording():
+-        yield
++    yield
 # training: an interrupt ends a step that is half taken
 training/fitting/loop.py: training/test_training.py
 -with _delay_interrupts():  # the variables and the history belong together
@@ -157,6 +171,14 @@ estimators/columns.py: estimators/test_columns.py
 training/fitting/objectives.py: training/test_training.py
 -for _ in range(100):
 +for _ in range(0):
+# tables: a month read as a number
+tables/formats.py: tables/test_dates.py
+-period = "" if as_written else find_period(counts.index)
++period = ""
+# exact fits: one start only
+training/fitting/exact.py: models/test_varying_noise.py::test_fine_parts_are_found
+-        if ascent.objective >= fine.objective:
++        if True:
 """
 
 

@@ -15,6 +15,7 @@ from gpflow.utilities import Dispatcher
 from tensorflow import Tensor
 
 from ..checks import counted, refusal, require
+from ..numerics.tapes import own_tape
 from ..prior.evaluate import convert_user_code
 from .generic import integrate, integrate_density
 
@@ -400,8 +401,7 @@ def derivatives_in_moments_and_parameters(
     """
     Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
     sources = Fmu, Fvar, *parameters
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(sources)
+    with own_tape(sources) as tape:
         ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     zero = tf.UnconnectedGradients.ZERO
     gradient = tape.gradient(ell, sources, unconnected_gradients=zero)
@@ -426,7 +426,8 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
         nearest = next(
             ancestor for ancestor in kind.__mro__ if (ancestor,) in registered
         )
-        if nearest._scalar_log_prob is not kind._scalar_log_prob:  # type: ignore[attr-defined]
+        density = "_scalar_log_prob"
+        if getattr(nearest, density) is not getattr(kind, density):
             return integrate_density
     return implementations.dispatch_or_raise(kind)
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ..checks import is_for_xla
+from .tapes import own_tape, unrecorded
 
 #: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's
 #: cache (8 MB in float64), where TensorFlow's matrix products were measured to be
@@ -91,44 +92,48 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     """
     some = tf.nest.flatten(rows)[0]
     total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
-    if isinstance(chunk_size, int) and chunk_size == ALL_ROWS:
-        count = 1
-    elif isinstance(total, int) and isinstance(chunk_size, int):
-        # Equal chunks: a small remainder would cost a graph of its own and run slowly.
-        chunk_size = -(-total // max(-(-total // chunk_size), 1)) or 1
-        count = max(-(-total // chunk_size), 1)
-    else:
-        count = tf.maximum(-(-total // chunk_size), 1)
-    first = total - (count - 1) * chunk_size
+    count, size = _equal_chunks(total, chunk_size)
+    remainder = total - (count - 1) * size
 
     def take(k: Any) -> Tensors:
         if isinstance(count, int) and count == 1:
             return rows if columns is None else (rows, columns)
         # Chunk 0 takes the remainder. The others have a static size, for XLA.
-        is_first = isinstance(k, int) and k == 0
-        start, size = (
-            (0, first) if is_first else (first + (k - 1) * chunk_size, chunk_size)
-        )
-
-        def cut(tensor: tf.Tensor, axis: int) -> tf.Tensor:
-            if axis == 0 and tensor.shape[0] == 1:
-                return tensor
-            if is_first:
-                return tensor[:size] if axis == 0 else tensor[..., :size]
-            zeros, full = [0] * (tensor.shape.rank - 1), [-1] * (tensor.shape.rank - 1)
-            begin, sizes = (
-                ([start, *zeros], [size, *full])
-                if axis == 0
-                else ([*zeros, start], [*full, size])
-            )
-            return tf.slice(tensor, begin, sizes)
-
-        chunk = tf.nest.map_structure(lambda row: cut(row, 0), rows)
+        if isinstance(k, int) and k == 0:
+            piece = 0, remainder
+        else:
+            piece = remainder + (k - 1) * size, size
+        chunk = tf.nest.map_structure(lambda tensor: _cut(tensor, 0, *piece), rows)
         if columns is None:
             return chunk
-        return chunk, tf.nest.map_structure(lambda column: cut(column, -1), columns)
+        along = tf.nest.map_structure(lambda tensor: _cut(tensor, -1, *piece), columns)
+        return chunk, along
 
     return Chunks(count, take)
+
+
+def _equal_chunks(total: Any, chunk_size: Any) -> tuple[Any, Any]:
+    """Choose the number of chunks of N rows, at least 1, and the size of all but one.
+
+    They are integers if N and the chunk size are.
+    """
+    if isinstance(chunk_size, int) and chunk_size == ALL_ROWS:
+        return 1, chunk_size
+    if isinstance(total, int) and isinstance(chunk_size, int):
+        # Equal chunks: a small remainder would cost a graph of its own and run slowly.
+        size = -(-total // max(-(-total // chunk_size), 1)) or 1
+        return max(-(-total // size), 1), size
+    return tf.maximum(-(-total // chunk_size), 1), chunk_size
+
+
+def _cut(tensor: tf.Tensor, axis: int, start: Any, size: Any) -> tf.Tensor:
+    """Cut along the first or the last axis; one row belongs to every chunk."""
+    if axis == 0 and tensor.shape[0] == 1:
+        return tensor
+    begin: list[Any] = [0] * tensor.shape.rank
+    sizes: list[Any] = [-1] * tensor.shape.rank
+    begin[axis], sizes[axis] = start, size
+    return tf.slice(tensor, begin, sizes)
 
 
 def _loop(
@@ -234,9 +239,7 @@ def _sum_over_chunks(
                     args[: len(args) - num_sums],
                     args[len(args) - num_sums :],
                 )
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(shared)
-                    tape.watch(watched)
+                with own_tape([*shared, *watched]) as tape:
                     value = tf.nest.flatten(on_chunk(rows, *shared))
                 by_all = tape.gradient(
                     value,
@@ -254,7 +257,8 @@ def _sum_over_chunks(
             }
             return gradients[: len(inputs)], [by_read.get(id(v)) for v in variables]
 
-        sums = _loop(on_chunk, chunks, shared)
+        with unrecorded():  # the gradient computes each chunk once more
+            sums = _loop(on_chunk, chunks, shared)
         structure[:] = [sums]
         num_sums = len(tf.nest.flatten(sums))
         return tf.nest.flatten(sums), gradient
@@ -294,27 +298,6 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
     ]
     whole = [tf.concat(parts, axis=0) for parts in zip(head, rest, strict=True)]
     return tf.nest.pack_sequence_as(structure, whole)
-
-
-def without_gradient(function: Callable[[], Tensors]) -> Tensors:
-    """Call a function whose results are constants for differentiation, without any
-    record of how they came about: what it computes on the way is freed at once, in
-    eager mode too.
-    """
-    if not tf.executing_eagerly():
-        return tf.nest.map_structure(tf.stop_gradient, function())
-    structure = list[Tensors]()
-
-    @tf.custom_gradient
-    def unrecorded(trigger: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-        def gradient(*_: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            return None, [None] * len(variables)
-
-        structure[:] = [function()]
-        return [tf.identity(value) for value in tf.nest.flatten(structure[0])], gradient
-
-    values = unrecorded(tf.zeros([]))  # custom_gradient wants an argument
-    return tf.nest.pack_sequence_as(structure[0], list(map(tf.stop_gradient, values)))
 
 
 def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ..numerics.chunks import CHUNK_ELEMENTS, MIN_CHUNK, map_over_chunks, row_chunks
-from ..prior import Parts
+from ..prior import Parts, PartsBySubstitution
 from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
 
 
@@ -36,7 +36,7 @@ class Context(NamedTuple):
     With M = 0 they start from the prior of f, and u does not enter.
     """
 
-    W: tf.Tensor  #: [1, M, M], inverse Cholesky factor of ``Kuu``.
+    L: tf.Tensor  #: [1, M, M], Cholesky factor of ``Kuu``.
     mean: tf.Tensor  #: [M, P], of q(v).
     root: tf.Tensor
     """[M, M], a square root of the covariance of q(v): it is the root times its
@@ -138,7 +138,7 @@ def condition_groups(
     X, r = tf.gather(context.X, index), tf.gather(context.r, index)
     shared = parts.likelihood is not None and context.noise.shape[0] == 1
     noise = context.noise[None] if shared else tf.gather(context.noise, index)
-    A, D = _project_groups(parts, context.W, tf.concat([Xnew, X], axis=1))
+    A, D = _project_groups(parts, context.L, tf.concat([Xnew, X], axis=1))
     if parts.likelihood is not None:
         new = tf.shape(Xnew)[1]
         root = tf.matmul(A[:, new:], context.root)
@@ -153,12 +153,12 @@ def condition_groups(
 
 
 def _project_groups(
-    parts: Parts, W: tf.Tensor, X: tf.Tensor
+    parts: Parts, L: tf.Tensor, X: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K,
     K].
     """
-    A, D = parts.project_blocks(W, X)
+    A, D = PartsBySubstitution(*parts).project_blocks(L, X)
     num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
     M = -1 if A.shape[1] is None else A.shape[1]
     return tf.reshape(tf.transpose(A[0]), [num_groups, size, M]), D
@@ -220,7 +220,7 @@ def predict_from_near_rows(
     entries = tf.stack([tf.repeat(tf.range(num_new), number), place], axis=1)
     G = tf.scatter_nd(entries, tf.reshape(g, [-1]), [num_new, tf.size(rows)])
     X = tf.concat([Xnew, tf.gather(context.X, rows)], axis=0)
-    D = _project_groups(parts, context.W, X[None])[1][0]
+    D = _project_groups(parts, context.L, X[None])[1][0]
     error = tf.concat([tf.eye(num_new, dtype=G.dtype), -G], axis=1)
     covariance = tf.matmul(root, root, transpose_b=True)
     covariance += tf.matmul(error, tf.matmul(D, error, transpose_b=True))
@@ -244,7 +244,7 @@ def predict_by_levels(
         X, index = pieces
         A, D = _project_groups(
             parts,
-            context.W,
+            context.L,
             tf.concat([X[:, None], tf.gather(context.X, index)], axis=1),
         )
         targets = tf.gather(context.r, index)

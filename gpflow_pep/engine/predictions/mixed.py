@@ -9,7 +9,7 @@ from gpflow.base import InputData, MeanAndVariance, TensorType
 from gpflow.likelihoods import Likelihood
 from gpflow.posteriors import PrecomputedValue
 
-from ..prior import Parts
+from ..prior import Parts, PartsBySubstitution
 from ..prior.evaluate import covariance
 from ..prior.mixing import latent_parts
 from ..sites.fixed_point import run_to_fixed_point
@@ -38,7 +38,7 @@ from .posterior import ComputedPosterior, new_inputs
 class MixedContext(NamedTuple):
     """What predictions need of a model, for its parameters as they are."""
 
-    W: tf.Tensor  #: [Q, M, M], inverse Cholesky factors of ``Kuu``.
+    L: tf.Tensor  #: [Q, M, M], Cholesky factors of ``Kuu``.
     root: tf.Tensor  #: [1, S, S], inverse Cholesky factor of the precision of v.
     c: (
         tf.Tensor
@@ -53,7 +53,7 @@ class MixedContext(NamedTuple):
 
 def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMarginals:
     """Compute the moments of g at new rows; ``parts`` are of the latent functions."""
-    A, d = parts.project(context.W, X)
+    A, d = PartsBySubstitution(*parts).project(context.L, X)
     h = latent_marginals(A, context.q)
     return h._replace(covariance=h.covariance + tf.linalg.diag(tf.transpose(d)))
 
@@ -72,16 +72,19 @@ def _mixed_at(
         has them.
     """
     if X.shape.rank > 2:
-        signature = (context.W.dtype, context.W.dtype)
-        each = lambda rows: _mixed_at(parts, context, rows, full_cov, full_output_cov)  # noqa: E731
-        mean, covariances = tf.map_fn(each, X, fn_output_signature=signature)
+        signature = (context.L.dtype, context.L.dtype)
+
+        def at_rows(rows: tf.Tensor) -> MeanAndVariance:
+            return _mixed_at(parts, context, rows, full_cov, full_output_cov)
+
+        mean, covariances = tf.map_fn(at_rows, X, fn_output_signature=signature)
         return mean, covariances
     mixing = context.mixing
     if not full_cov:
         g = latent_at(parts, context, X)
         moments = mixed_marginals(mixing, g)
         return moments.m, mixed_covariance(mixing, g) if full_output_cov else moments.s
-    A, _ = parts.project(context.W, X)
+    A, _ = PartsBySubstitution(*parts).project(context.L, X)
     between = _between_rows(parts, A, context.q, X)
     mean = mixed_marginals(mixing, latent_marginals(A, context.q)).m
     if full_output_cov:
@@ -131,9 +134,10 @@ def condition_on_outputs(
     """
     mixing, power_1 = context.mixing, tf.ones([1], g.mean.dtype)
     prior = RowPrior(mean, mixed_marginals(mixing, g).s)
-    parts = Parts(None, None, None, likelihood)  # type: ignore[arg-type]  # rows see g, not q(v)
+    nothing: Any = None  # rows see g, not q(v)
+    parts = Parts(nothing, nothing, nothing, likelihood)
     rows, latents = SiteRows(X, Y, power_1), Mixed(mixing)
-    problem = SiteProblem(parts, rows, context.W, None, latents=latents)
+    problem = SiteProblem(parts, rows, context.L, None, latents=latents)
 
     def given_sites(sites: Sites) -> LatentMarginals:
         return conditioned(g, row_sites(mixing, sites, None, power_1))
@@ -164,7 +168,7 @@ class CoregionalisedPosterior(ComputedPosterior):
         )
 
     def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
-        return new_inputs(Xnew, self.X_data, MixedContext(*cache).W.dtype)
+        return new_inputs(Xnew, self.X_data, MixedContext(*cache).L.dtype)
 
     def _conditional_with_precompute(
         self,

@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 from gpflow.base import InputData, MeanAndVariance, TensorType
+from gpflow.config import default_jitter
+from gpflow.covariances import Kuu
 from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.mean_functions import MeanFunction
@@ -21,6 +23,7 @@ from gpflow.posteriors import (
 from .. import checks
 from ..prior import Parts, centred, count_columns, well_conditioned
 from ..prior.evaluate import skip_autograph
+from ..prior.wrapped import Whitened
 from ..sites.posterior import WhitenedGaussian
 
 
@@ -60,6 +63,18 @@ def new_inputs(
     return checks.check_new_inputs(Xnew, count_columns(inducing_variable), dtype)
 
 
+def _cholesky_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
+    """Factorise the prior covariance of u as GPflow's posteriors do: [M, M], or [L, M,
+    M] of each latent function.
+    """
+    K = Kuu(inducing_variable, kernel, jitter=default_jitter())
+    if K.shape.rank == 4:  # [M, L, M, L], of correlated ones
+        size = tf.reduce_prod(tf.shape(K)[:2])
+        K = tf.reshape(K, [size, size])
+    L = tf.linalg.cholesky(K)
+    return tf.debugging.check_numerics(L, "the Cholesky factor of Kuu")
+
+
 def gpflow_posterior(
     q: Callable[[], WhitenedGaussian],
     parts: Parts,
@@ -69,8 +84,15 @@ def gpflow_posterior(
     and data.
 
     It is of the class that GPflow's dispatcher chooses for the kernel and inducing
-    variables. Its ``update_cache`` and ``fused_predict_f`` take q for the parameters as
-    they are then, as the posterior of GPflow's own SGPR does.
+    variables. That class would compute variances as :math:`k_{**} - k_{*u} Q k_{u*}`
+    with :math:`Q = L^{-T} (I - S) L^{-1}` as its cache, an explicit matrix whose
+    rounding errors are as large as the machine's epsilon times the condition number of
+    :math:`K_{uu} = L L^T`. The same code gets whitened inducing variables here
+    (:class:`~gpflow_pep.engine.prior.wrapped.Whitened`): the cache is the mean of q(v),
+    :math:`I - S` and L, and the variance :math:`k_{**} - A_*^T (I - S) A_*` with
+    :math:`A_* = L^{-1} k_{u*}` by substitution, as of GPflow's own SGPR. Its
+    ``update_cache`` and ``fused_predict_f`` take q for the parameters as they are then,
+    as the posterior of GPflow's own SGPR does.
 
     :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters
         are not finite.
@@ -88,7 +110,31 @@ def gpflow_posterior(
         _q_dist: Any
 
         def _precompute(self) -> tuple[PrecomputedValue, ...]:
-            return self._with_fresh_q(super()._precompute)
+            return self._with_fresh_q(self._precompute_whitened)
+
+        def _precompute_whitened(self) -> tuple[PrecomputedValue, ...]:
+            L = _cholesky_of_u(self.X_data, self.kernel)
+            dynamic = tuple(size is None for size in L.shape)
+            of_v = plain._precompute(self._of_v(L))
+            return (*of_v, PrecomputedValue(L, dynamic))
+
+        def _conditional_with_precompute(
+            self,
+            cache: tuple[tf.Tensor, ...],
+            Xnew: TensorType,
+            full_cov: bool = False,
+            full_output_cov: bool = False,
+        ) -> MeanAndVariance:
+            *moments, L = cache
+            of_v, options = self._of_v(L), (full_cov, full_output_cov)
+            return plain._conditional_with_precompute(of_v, moments, Xnew, *options)
+
+        def _of_v(self, L: tf.Tensor) -> Any:
+            """Copy the posterior, as that of the whitened inducing variables."""
+            same = object.__new__(plain)
+            attributes = {**vars(self), "X_data": Whitened(self.X_data, L)}
+            object.__setattr__(same, "__dict__", attributes)  # untracked
+            return same
 
         def _conditional_fused(
             self,

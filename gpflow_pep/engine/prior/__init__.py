@@ -2,6 +2,7 @@
 
 from .evaluate import (
     Parts,
+    PartsBySubstitution,
     Projection,
     centred,
     is_mixed,

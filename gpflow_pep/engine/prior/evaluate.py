@@ -46,6 +46,7 @@ from gpflow.mean_functions import MeanFunction
 from ..numerics.chunks import float_variables
 from ..numerics.graphs import without_collector
 from ..numerics.linalg import Factor, factorise_with_jitter, lower_matmul, row_products
+from ..numerics.tapes import recorded
 
 #: What is added to exp(-t) (1 + t), by order, and minus the derivative in t².
 _SMOOTHNESS = {1: (0.0, 1.0 / 2.0), 2: (1.0 / 3.0, 1.0 / 6.0)}
@@ -81,6 +82,7 @@ def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Apply = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 #: Packages in whose code AutoGraph has nothing to translate; finding that out takes it
 #: seconds.
@@ -233,8 +235,11 @@ def convert_user_code(function: Function) -> Function:
         parts = [
             part for part in arguments if isinstance(part, tf.Module) or callable(part)
         ]
-        if tf.executing_eagerly() or all(map(is_plain, parts)):
+        if all(map(is_plain, parts)):
             return function(*arguments)
+        if tf.executing_eagerly():
+            with recorded():  # it may open tapes
+                return function(*arguments)
         return tf.autograph.to_graph(function)(*arguments)
 
     return boundary  # type: ignore[return-value]
@@ -415,12 +420,18 @@ def _with_latent_axis(covariances: tf.Tensor, rank: int) -> tf.Tensor:
 
 @check_shapes("W: [K, M, M]", "X: [N, D]", "return.A: [K, M, N]")
 def project(
-    W: tf.Tensor, inducing_variable: InducingVariables, kernel: Kernel, X: TensorType
+    W: tf.Tensor,
+    inducing_variable: InducingVariables,
+    kernel: Kernel,
+    X: TensorType,
+    apply: Apply = lower_matmul,
 ) -> Projection:
     """Project rows on whitened inducing variables; see :func:`whiten` for the kernel
     and W.
+
+    :param apply: See :meth:`Parts.apply`.
     """
-    A = lower_matmul(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
+    A = apply(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
     d = _with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
     return Projection(
         A, tf.maximum(d, tf.zeros_like(d))
@@ -467,7 +478,7 @@ class Parts(NamedTuple):
             return listed
         kernel, inducing_variable, mean_function, likelihood = self
         X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
-        with tf.GradientTape() as tape:
+        with recorded(), tf.GradientTape() as tape:
             if _has_code_of_others(kernel) or _has_code_of_others(inducing_variable):
                 kuu(inducing_variable, kernel)
                 kuf(inducing_variable, kernel, X)
@@ -484,9 +495,13 @@ class Parts(NamedTuple):
         """See :func:`whiten`."""
         return whiten(self.inducing_variable, self.kernel)
 
+    def apply(self, W: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
+        """Whiten covariances of u with rows."""
+        return lower_matmul(W, covariances)
+
     def project(self, W: tf.Tensor, X: tf.Tensor) -> Projection:
         """See :func:`project`."""
-        return project(W, self.inducing_variable, self.kernel, X)
+        return project(W, self.inducing_variable, self.kernel, X, self.apply)
 
     @check_shapes(
         "W: [1, M, M]", "X: [B, S, D]", "return.A: [1, M, N]", "return.D: [B, S, S]"
@@ -501,7 +516,7 @@ class Parts(NamedTuple):
             A = tf.zeros([1, 0, num_blocks * size], W.dtype)
             return Projection(A, covariance(self.kernel, X))
         flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
-        A = lower_matmul(W, kuf(self.inducing_variable, self.kernel, flat)[None])
+        A = self.apply(W, kuf(self.inducing_variable, self.kernel, flat)[None])
         blocks = tf.transpose(
             tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0]
         )  # [B, S, M]
@@ -536,6 +551,19 @@ class Parts(NamedTuple):
     def noise(self, X: tf.Tensor) -> tf.Tensor:
         """[N], variances of Gaussian noise."""
         return tf.squeeze(noise_variance(self.likelihood, X), axis=-1)
+
+
+class PartsBySubstitution(Parts):
+    """Parts to which L is passed in the place of :math:`W = L^{-1}`.
+
+    Training multiplies by W, which is fast on many cores. The rounding errors of such a
+    product grow with the condition number of ``Kuu``, those of substitution do not: q
+    and predictions are computed so.
+    """
+
+    def apply(self, L: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
+        """See :meth:`Parts.apply`."""
+        return tf.linalg.triangular_solve(L, covariances)
 
 
 def _take_latent(values: tf.Tensor, latent: int) -> tf.Tensor:

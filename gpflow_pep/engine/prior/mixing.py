@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import tensorflow as tf
 from gpflow.inducing_variables import (
     InducingVariables,
     MultioutputInducingVariables,
     SharedIndependentInducingVariables,
 )
-from gpflow.kernels import SeparateIndependent
+from gpflow.kernels import SeparateIndependent, White
 from gpflow.models.util import inducingpoint_wrapper
 
 from .evaluate import Parts
@@ -32,3 +33,17 @@ def share_inducing_variable(inducing_variable: Any) -> InducingVariables:
     if isinstance(inducing_variable, MultioutputInducingVariables):
         return inducing_variable
     return SharedIndependentInducingVariables(inducingpoint_wrapper(inducing_variable))
+
+
+def variances_of_white(kernel: Any) -> tf.Tensor:
+    """Give the variances of the latent functions that are white noise, [Q]; 0 of
+    others.
+    """
+    parts = kernel.latent_kernels
+    zero = tf.zeros([], kernel.W.dtype)
+    return tf.stack(
+        [
+            tf.convert_to_tensor(part.variance) if isinstance(part, White) else zero
+            for part in parts
+        ]
+    )

@@ -1,4 +1,4 @@
-"""Inducing variables with as much jitter as is needed."""
+"""Inducing variables with as much jitter as is needed, and whitened ones."""
 
 import tensorflow as tf
 from check_shapes import Shape, check_shapes
@@ -61,6 +61,52 @@ def _Kuu_well_conditioned(
     # themselves.
     to_come = max(default_jitter() - jitter, 0.0)
     return K + jitter_needed(K + to_come * eye) * eye
+
+
+class Whitened(InducingVariables):
+    """Whitened inducing variables :math:`v = L^{-1} u`, whose prior is N(0, I).
+
+    :param inducing_variable: Those of u, of one output or of several.
+    :param L: The Cholesky factor of the covariance of u: [M, M], which all outputs
+        share or which is of all outputs together, or [L, M, M] of each.
+    """
+
+    def __init__(self, inducing_variable: InducingVariables, L: tf.Tensor) -> None:
+        super().__init__()
+        self.inducing_variable = inducing_variable
+        self.L = tf.convert_to_tensor(L)
+
+    @property
+    def num_inducing(self) -> tf.Tensor:
+        """See :class:`gpflow.inducing_variables.InducingVariables`."""
+        return self.inducing_variable.num_inducing
+
+    @property
+    def shape(self) -> Shape:
+        """See :class:`gpflow.inducing_variables.InducingVariables`."""
+        return self.inducing_variable.shape
+
+
+@Kuf.register(Whitened, Kernel, TensorLike)
+@check_shapes("return: [...]  # as that of u")
+def _Kuf_whitened(
+    inducing_variable: Whitened, kernel: Kernel, Xnew: TensorType
+) -> tf.Tensor:
+    K, L = Kuf(inducing_variable.inducing_variable, kernel, Xnew), inducing_variable.L
+    if L.shape.rank > 2:
+        return tf.linalg.triangular_solve(L, K)
+    columns = tf.reshape(K, [tf.shape(L)[0], -1])
+    return tf.reshape(tf.linalg.triangular_solve(L, columns), tf.shape(K))
+
+
+@Kuu.register(Whitened, Kernel)
+@check_shapes("return: [broadcast L, M, M]")
+def _Kuu_whitened(
+    inducing_variable: Whitened, kernel: Kernel, *, jitter: float = 0.0
+) -> tf.Tensor:
+    del jitter  # L has it
+    shape = tf.shape(inducing_variable.L)
+    return tf.eye(shape[-1], batch_shape=shape[:-2], dtype=inducing_variable.L.dtype)
 
 
 def well_conditioned(

@@ -28,7 +28,7 @@ from ..factors import (
 )
 from ..numerics import chunks
 from ..numerics.linalg import factorise, gram, identity_like, lower_matmul, on_columns
-from ..prior import Parts, Projection
+from ..prior import Parts, PartsBySubstitution, Projection
 
 
 class Sites(NamedTuple):
@@ -231,6 +231,12 @@ class SiteProblem(NamedTuple):
     def variables(self) -> list[tf.Variable]:
         """See :meth:`~gpflow_pep.engine.prior.evaluate.Parts.variables`."""
         return self.parts.variables(self.rows.X, self.rows.Y)
+
+    def by_substitution(self) -> "SiteProblem":
+        """Take the same problem with
+        :class:`~gpflow_pep.engine.prior.evaluate.PartsBySubstitution`."""
+        parts = PartsBySubstitution(*self.parts)
+        return self._replace(parts=parts, W=parts.whiten().L, projection=None)
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""

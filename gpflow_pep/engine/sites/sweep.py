@@ -82,7 +82,8 @@ class _Matched(NamedTuple):
 
 def parameters(problem: SiteProblem) -> list[tf.Variable]:
     """List the variables of a likelihood."""
-    of_likelihood = Parts(None, None, None, problem.parts.likelihood)  # type: ignore[arg-type]
+    nothing: Any = None
+    of_likelihood = Parts(nothing, nothing, nothing, problem.parts.likelihood)
     return of_likelihood.variables(problem.rows.X, problem.rows.Y)
 
 

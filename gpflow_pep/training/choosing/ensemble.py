@@ -11,7 +11,14 @@ import gpflow
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import AnyNDArray, InputData, MeanAndVariance, Module, RegressionData
+from gpflow.base import (
+    AnyNDArray,
+    InputData,
+    MeanAndVariance,
+    Module,
+    RegressionData,
+    TensorType,
+)
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
@@ -36,7 +43,9 @@ from ...engine.predictions.context_rows import NearRows
 from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
 from ...models.base import ADVICE, finite, q_once
+from ...models.mixed import predict_f_of_readings
 from ...scoring.arguments import as_probabilities
+from ...scoring.cutting import record_cut
 from ...scoring.predictive import Predictive
 
 
@@ -330,6 +339,8 @@ class Ensemble(EnsemblePredictions):
     :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN
         where unknown; each component is conditioned on them
         (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
+        What is predicted of a known output is another reading, whose white noise is not
+        that of the known one.
     :raises ValueError: If the models or the weights do not fit together.
     """
 
@@ -373,6 +384,10 @@ class Ensemble(EnsemblePredictions):
         options: list[dict[str, Any]] = [
             {"near": near} if near else {} for near in self.near
         ]
+        if self._known is not None and not (full_cov or full_output_cov):
+            return [
+                predict_f_of_readings(model, Xnew, self._known) for model in self.models
+            ]
         if self._known is not None:
             options = [{"given": self._known}] * len(self.models)
         pairs = zip(self.models, options, strict=True)
@@ -433,12 +448,28 @@ class EnsemblePosterior(EnsemblePredictions):
             Xnew = tf.where(unknown[:, None], tf.zeros([], Xnew.dtype), Xnew)
             some = iter(self.moments_anywhere())
         moments = [part.predict_f(Xnew, *options) for part in self.posteriors]
+        if not any(options) and tf.executing_eagerly():
+            for likelihood, computed in zip(self.likelihoods, moments, strict=True):
+                _record_cut(likelihood, Xnew, *computed)
         moments = [
             (mean, tf.maximum(variance, least)) for mean, variance in moments
         ]  # of rounding
         if some is None:
             return moments
         return [_with_unknown(unknown, next(some), *pair, *options) for pair in moments]
+
+
+def _record_cut(
+    likelihood: Likelihood, X: TensorType, mean: tf.Tensor, variance: tf.Tensor
+) -> None:
+    """Record variances of f below 0 for the estimators, which report them."""
+    if not tf.reduce_any(variance < 0.0):
+        return
+    of_f = tf.maximum(variance, 0.0)
+    of_target = of_f + 1.0
+    if traits(likelihood).num_classes is None:
+        of_target = predict_mean_and_var(likelihood, X, mean, of_f)[1]
+    record_cut(variance.numpy(), np.asarray(of_target))
 
 
 def _some_rows(model: Any, posterior: Any) -> AnyNDArray:

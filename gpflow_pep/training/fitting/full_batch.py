@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import gpflow
@@ -109,6 +110,12 @@ class _Limits(NamedTuple):
     tolerance: float
     window: int
     max_iterations: int
+
+    def check(self) -> None:
+        check_positive("window", self.window)
+        check_positive("max_iterations", self.max_iterations)
+        remedy = "In nats for each row, 1e-6 is fine."
+        check_real("tolerance", self.tolerance, "[0, inf)", remedy)
 
 
 class _Halt(Exception):
@@ -372,71 +379,106 @@ def maximise(
         parameters as they are. What a callback raises goes through.
     """
     limits = _Limits(tolerance, window, max_iterations)
-    check_positive("window", window)
-    check_positive("max_iterations", max_iterations)
-    check_real(
-        "tolerance", tolerance, "[0, inf)", "In nats for each row, 1e-6 is fine."
-    )
+    limits.check()
     if seconds is not None:
         check_real("seconds", seconds, "(0, inf]", "None is for no limit.")
-    if isinstance(model, WholeLoss) and optimizer is not None:
-        got = f"{optimizer!r} with a WholeLoss, which is compiled already"
-        raise refusal("optimizer", got, "None", "Leave it out, or pass the model.")
-    if isinstance(model, WholeLoss) and objective not in ("evidence", model.objective):
-        got = f"{objective!r} with a WholeLoss of {model.objective!r}"
-        raise refusal(
-            "objective", got, "that of the loss", "Leave it out, or pass the model."
-        )
-    if num_inducing is not None:
-        if (
-            num_inducing != "auto"
-            or isinstance(model, WholeLoss)
-            or optimizer is not None
-        ):
-            got = (
-                f"{num_inducing!r} for {type(model).__name__} with"
-                f" optimizer={optimizer!r}"
-            )
-            expected = "None, or 'auto' for a model without an optimizer of your own"
-            raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
-        deadline = time.perf_counter() + (np.inf if seconds is None else seconds)
-        options: dict[str, Any] = {
-            "objective": objective,
-            "tolerance": tolerance,
-            "window": window,
-        }
-        options |= {"max_iterations": max_iterations, "starts": starts, "seed": seed}
-        options |= {"callback": callback, "progress": progress}
-
-        def train(model: GPModel, ends: float = deadline) -> MaximiseRecord:
-            return maximise(
-                model, seconds=max(ends - time.perf_counter(), 1e-3), **options
-            )
-
-        check_grows(model)
-        some, rows = leave_rows_out(model, seed)
-        left_out: Any = tuple(np.asarray(part)[rows] for part in model.data)
-        points, _ = add_points(some, train, left_out, seed=seed, deadline=deadline)
-        model.inducing_variable = some.inducing_variable
-        return train(model)._replace(points=points)
-    loss: WholeLoss = (
-        model
-        if isinstance(model, WholeLoss)
-        else WholeLoss(model, optimizer, objective)
-    )
-    model, state, num_rows = loss.model, loss.state, loss.num_rows()
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
-    starting = _moves(starts, loss.variables, seed)
+    if num_inducing is not None:
+        _check_may_grow(model, num_inducing, optimizer)
+        train = partial(
+            maximise,
+            objective=objective,
+            **limits._asdict(),
+            starts=starts,
+            seed=seed,
+            callback=callback,
+            progress=progress,
+        )
+        return _with_more_points(model, train, seconds, seed)
+    loss = _loss_of(model, objective, optimizer)
+    model = loss.model
+    moves = _moves(starts, loss.variables, seed)
     loss.begin()
     began = time.perf_counter()
     with warnings_of_graphs_dropped():
         try:
-            first = _evaluate(loss, loss.parameters(), num_rows)
+            first = _evaluate(loss, loss.parameters(), loss.num_rows())
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(reason(error)) from error
-    compiled = time.perf_counter()
+    compile_seconds = time.perf_counter() - began
     deadline = np.inf if seconds is None else began + seconds
+
+    ascents = _ascend_from_all(loss, first, moves, limits, deadline, callback, progress)
+    best = max(ascents, key=lambda ascent: ascent.objective)
+    final = best.objective
+    if time.perf_counter() < deadline:
+        final = _settled(loss, final)
+    loss.warn_after(1)
+    text = "%s: objective %.6g after %d steps in %.3g s from %d start(s): %s"
+    numbers = final, best.iterations, best.seconds, len(ascents)
+    _LOGGER.info(text, type(model).__name__, *numbers, best.message)
+    return MaximiseRecord(final, *best[1:], compile_seconds, tuple(ascents))
+
+
+def _check_may_grow(model: Any, num_inducing: Any, optimizer: Any) -> None:
+    """Refuse a model whose inducing points :func:`maximise` cannot add to."""
+    is_compiled = isinstance(model, WholeLoss) or optimizer is not None
+    if num_inducing != "auto" or is_compiled:
+        got = f"{num_inducing!r} for {type(model).__name__} with"
+        got += f" optimizer={optimizer!r}"
+        expected = "None, or 'auto' for a model without an optimizer of your own"
+        raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
+    check_grows(model)
+
+
+def _with_more_points(
+    model: Any,
+    train: Callable[..., MaximiseRecord],
+    seconds: float | None,
+    seed: int,
+) -> MaximiseRecord:
+    """Add inducing points as long as rows left out gain; then train with all rows."""
+    deadline = time.perf_counter() + (np.inf if seconds is None else seconds)
+
+    def train_until(model: GPModel, ends: float = deadline) -> MaximiseRecord:
+        return train(model, seconds=max(ends - time.perf_counter(), 1e-3))
+
+    some, rows = leave_rows_out(model, seed)
+    left_out: Any = tuple(np.asarray(part)[rows] for part in model.data)
+    points, _ = add_points(some, train_until, left_out, seed=seed, deadline=deadline)
+    model.inducing_variable = some.inducing_variable
+    return train_until(model)._replace(points=points)
+
+
+def _loss_of(
+    model: GPModel | WholeLoss,
+    objective: Objective,
+    optimizer: gpflow.optimizers.Scipy | None,
+) -> WholeLoss:
+    """Compile the loss of a model; a loss that was compiled before has its settings."""
+    if not isinstance(model, WholeLoss):
+        return WholeLoss(model, optimizer, objective)
+    if optimizer is not None:
+        got = f"{optimizer!r} with a WholeLoss, which is compiled already"
+        raise refusal("optimizer", got, "None", "Leave it out, or pass the model.")
+    if objective not in ("evidence", model.objective):
+        got = f"{objective!r} with a WholeLoss of {model.objective!r}"
+        remedy = "Leave it out, or pass the model."
+        raise refusal("objective", got, "that of the loss", remedy)
+    return model
+
+
+def _ascend_from_all(
+    loss: WholeLoss,
+    first: _Point,
+    moves: Sequence[Callable[[GPModel], None]],
+    limits: _Limits,
+    deadline: float,
+    callback: Callable[[Step], None] | None,
+    progress: bool,
+) -> list[Ascent]:
+    """Run L-BFGS from each start; the model ends with the best parameters of all."""
     runs: list[_Run] = []
     ascents: list[Ascent] = []
 
@@ -446,42 +488,48 @@ def maximise(
 
     with (
         warnings_of_graphs_dropped(),
-        assigned_at_exit(state, best_values),
+        assigned_at_exit(loss.state, best_values),
         one_blas_thread(),
     ):
-        for number, move in enumerate(starting):
+        for start, move in enumerate(moves):
             if runs and time.perf_counter() > deadline:
                 break
-            assign(state, first.values)
-            move(model)
-            with bar(progress, max_iterations) as show:
-
-                def report(
-                    step: int, value: float, start: int = number, show: Any = show
-                ) -> None:
-                    show(step, {"objective": value})
-                    if callback is not None:
-                        callback(Step(start, step, value))
-
-                runs.append(_Run(loss, first, num_rows, limits, deadline, report))
-                ascents.append(runs[-1].ascend())
+            assign(loss.state, first.values)
+            move(loss.model)
+            with bar(progress, limits.max_iterations) as show:
+                report = _reporter(start, show, callback)
+                run = _Run(loss, first, loss.num_rows(), limits, deadline, report)
+                runs.append(run)
+                ascents.append(run.ascend())
     if any(run.trouble == NO_FACTOR for run in runs):
-        warnings.warn(NO_FACTOR, TrialWarning, stacklevel=2)
-    best = max(ascents, key=lambda ascent: ascent.objective)
-    final = best.objective
-    if time.perf_counter() < deadline:
-        # The sites, where there are any, become as exact as predictions need them.
-        values = [variable.numpy() for variable in loss.state]
-        try:
-            settled = loss.settle()
-            final = final if settled is None else settled
-        except FAILURES:
-            assign(loss.state, values)
-    loss.warn_after(1)
-    text = "%s: objective %.6g after %d steps in %.3g s from %d start(s): %s"
-    numbers = final, best.iterations, best.seconds, len(ascents)
-    _LOGGER.info(text, type(model).__name__, *numbers, best.message)
-    return MaximiseRecord(final, *best[1:], compiled - began, tuple(ascents))
+        warnings.warn(NO_FACTOR, TrialWarning, stacklevel=3)
+    return ascents
+
+
+def _reporter(
+    start: int,
+    show: Callable[[int, Mapping[str, float]], None],
+    callback: Callable[[Step], None] | None,
+) -> Callable[[int, float], None]:
+    """Make what a run calls after each step with the number of steps and objective."""
+
+    def report(step: int, value: float) -> None:
+        show(step, {"objective": value})
+        if callback is not None:
+            callback(Step(start, step, value))
+
+    return report
+
+
+def _settled(loss: WholeLoss, objective: float) -> float:
+    """Make the sites, if there are any, as exact as predictions need them."""
+    values = [variable.numpy() for variable in loss.state]
+    try:
+        settled = loss.settle()
+    except FAILURES:
+        assign(loss.state, values)
+        return objective
+    return objective if settled is None else settled
 
 
 def _moves(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
@@ -156,10 +156,9 @@ def fit(
     parameters of the newest step, and where there is a checkpoint directory, so does a
     checkpoint.
     """
+    every = _Every(evaluate_every, checkpoint_every, log_every)
     check_positive("num_steps", num_steps)
-    check_positive("evaluate_every", evaluate_every)
-    check_positive("checkpoint_every", checkpoint_every)
-    check_positive("log_every", log_every)
+    every.check()
     check_callable(
         "evaluate", evaluate, "Pass a function of the model that returns metrics."
     )
@@ -187,14 +186,14 @@ def fit(
     )
     save = resumed(checkpoint, checkpoint_dir if replicas.is_chief else None, history)
     if checkpoint_dir is not None:
-        replicas.copy_chief(
-            [*model.variables, *optimizer.variables, *run.best], history
-        )
-    parts = optimizer, variables, natural, replicas
+        state = [*model.variables, *optimizer.variables, *run.best]
+        replicas.copy_chief(state, history)
+
+    def step(batch: Any) -> tf.Tensor:
+        return _step(loss, batch, optimizer, variables, natural, replicas)
+
     take_step = tf.function(
-        without_collector(
-            lambda batch: replicas.run(lambda: _step(loss, batch, *parts))
-        ),
+        without_collector(lambda batch: replicas.run(lambda: step(batch))),
         input_signature=[epochs(history.epoch).element_spec],
         autograph=not is_plain(model),
     )
@@ -208,27 +207,28 @@ def fit(
         if not run.is_over():
             # an interrupt of a step would wait for seconds
             take_step.get_concrete_function()
-        while True:
-            if evaluate is not None and history.lacks_evaluation(evaluate_every):
-                metrics = run.evaluate(evaluate)
-                log(
-                    run.step,
-                    {f"held_out/{name}": value for name, value in metrics.items()},
-                )
-            if history.losses:
-                newest = history.evaluations[-1].metrics if history.evaluations else {}
-                show(run.step, {"loss": history.losses[-1], **newest})
-            if run.is_over():
-                break
-            if run.step % checkpoint_every == 0:
-                save()
-            step_seconds = run.advance(take_step, stream)
-            if run.step % log_every == 0:
-                log(
-                    run.step, {"loss": history.losses[-1], "step_seconds": step_seconds}
-                )
-        save()
+        run.take_steps(take_step, stream, every, evaluate, _Outputs(log, show, save))
     return run.finish()
+
+
+class _Every(NamedTuple):
+    """After how many steps something is done again."""
+
+    evaluate: int
+    checkpoint: int
+    log: int
+
+    def check(self) -> None:
+        for name, steps in self._asdict().items():
+            check_positive(f"{name}_every", steps)
+
+
+class _Outputs(NamedTuple):
+    """What a run writes: scalars for TensorBoard, the bar, checkpoints."""
+
+    log: Callable[[int, Mapping[str, float]], None]
+    show: Callable[[int, Mapping[str, float]], None]
+    save: Callable[[], None]
 
 
 class _Run:
@@ -258,6 +258,34 @@ class _Run:
 
     def is_over(self) -> bool:
         return self.step >= self.num_steps or self.history.is_over(self.early_stopping)
+
+    def take_steps(
+        self,
+        take_step: Callable[[Any], tf.Tensor],
+        stream: Iterator[Any],
+        every: _Every,
+        evaluate: Callable[[GPModel], Mapping[str, float]] | None,
+        outputs: _Outputs,
+    ) -> None:
+        """Take all steps, with evaluations, scalars and checkpoints between them."""
+        history = self.history
+        while True:
+            if evaluate is not None and history.lacks_evaluation(every.evaluate):
+                metrics = self.evaluate(evaluate)
+                held_out = {f"held_out/{name}": m for name, m in metrics.items()}
+                outputs.log(self.step, held_out)
+            if history.losses:
+                newest = history.evaluations[-1].metrics if history.evaluations else {}
+                outputs.show(self.step, {"loss": history.losses[-1], **newest})
+            if self.is_over():
+                break
+            if self.step % every.checkpoint == 0:
+                outputs.save()
+            seconds = self.advance(take_step, stream)
+            if self.step % every.log == 0:
+                scalars_of_step = {"loss": history.losses[-1], "step_seconds": seconds}
+                outputs.log(self.step, scalars_of_step)
+        outputs.save()
 
     def advance(
         self,

@@ -257,40 +257,68 @@ def add_points(
     best: _Trained | None = None
     ends = deadline
     while True:
-        began, points = time.perf_counter(), _points_of(model)
-        M, record, density = points.Z.shape[0], None, np.full(len(left_out[0]), np.nan)
-        try:
-            record = train(model, ends)
-            trained = time.perf_counter()
-            if best is not None or trained <= deadline:
-                density = densities()
-        except FAILURES:
-            if best is None:
-                raise
-            trained = time.perf_counter()
-        seconds, judging = trained - began, time.perf_counter() - trained
-        objective = np.nan if record is None else float(record.objective)
-        scores.append(
-            PointsScore(M, float(np.mean(density)), objective, seconds, judging)
-        )
+        points = _points_of(model)
+        M = points.Z.shape[0]
+        trial = _try(model, train, densities, left_out, ends, deadline, best is None)
+        scores.append(trial.score_of(M))
         _LOGGER.info("%d inducing points: %.5g nats a row", *scores[-1][:2])
-        pays = best is None or gains(density, best.densities, errors=1.0, least=GAIN)
+        pays = best is None or gains(
+            trial.densities, best.densities, errors=1.0, least=GAIN
+        )
         if best is None or pays:
-            best = _Trained(
-                points, [value.numpy() for value in state_of(model)], record, density
-            )
+            values = [value.numpy() for value in state_of(model)]
+            best = _Trained(points, values, trial.record, trial.densities)
         else:
             _set_points(model, best.points)
             assign(state_of(model), best.values)
         more = pays and min(2 * M, most) > M
-        ends = deadline - LONGER * after * judging
-        late = time.perf_counter() + LONGER * seconds > ends
+        ends = deadline - LONGER * after * trial.judging_seconds
+        late = time.perf_counter() + LONGER * trial.seconds > ends
         if late and (more or np.isnan(scores[-1].log_density)):
             message = f"{OVER} More inducing points were not tried."
             return tuple(scores), best.record._replace(converged=False, message=message)
         if not more:
             return tuple(scores), best.record
         _set_points(model, _with_more(points.Z, candidates, min(2 * M, most)))
+
+
+class _Trial(NamedTuple):
+    """A training with some number of inducing points, and what rows left out say."""
+
+    record: Any  #: None if training failed.
+    densities: AnyNDArray  #: [S]; NaN if training failed, or had no time for them.
+    seconds: float
+    judging_seconds: float
+
+    def score_of(self, num_inducing: int) -> PointsScore:
+        objective = np.nan if self.record is None else float(self.record.objective)
+        density = float(np.mean(self.densities))
+        seconds = self.seconds, self.judging_seconds
+        return PointsScore(num_inducing, density, objective, *seconds)
+
+
+def _try(
+    model: GPModel,
+    train: Callable[[GPModel, float], Any],
+    densities: Callable[[], AnyNDArray],
+    left_out: RegressionData,
+    ends: float,
+    deadline: float,
+    is_first: bool,
+) -> _Trial:
+    """Train with the points that the model has; the first training may not fail."""
+    began, record = time.perf_counter(), None
+    density = np.full(len(left_out[0]), np.nan)
+    try:
+        record = train(model, ends)
+        trained = time.perf_counter()
+        if not is_first or trained <= deadline:
+            density = densities()
+    except FAILURES:
+        if is_first:
+            raise
+        trained = time.perf_counter()
+    return _Trial(record, density, trained - began, time.perf_counter() - trained)
 
 
 def gains(

@@ -1,0 +1,58 @@
+"""Variances that rounding made negative: they are set to 0, and it is reported once a
+call.
+"""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+
+from ..engine.refusals import counted
+from .kernels import Array
+
+#: A change of the variance of y, relative to it, that is reported.
+REPORTED = 1e-6
+#: The changes of rows [N] of each time that variances were cut; None: nobody asks.
+_CHANGES: ContextVar[list[Array] | None] = ContextVar("_CHANGES", default=None)
+
+
+def record_cut(variance: Array, of_target: Array) -> None:
+    """Record by how much the variances of some rows change where they are set to 0.
+
+    :param variance: Of f, [N, L], as it was computed.
+    :param of_target: The variance of y with that of f at least 0, [N, P].
+    """
+    changes = _CHANGES.get()
+    if changes is not None:
+        least = np.min(of_target, axis=1)
+        changes.append(np.max(np.maximum(-variance, 0.0), axis=1) / least)
+
+
+@contextmanager
+def cuts_reported() -> Iterator[None]:
+    """Warn, once for all that is predicted while this lasts, where a change matters."""
+    if _CHANGES.get() is not None:  # what is around it reports
+        yield
+        return
+    changes: list[Array] = []
+    token = _CHANGES.set(changes)
+    try:
+        yield
+    finally:
+        _CHANGES.reset(token)
+    largest = max((np.max(change) for change in changes), default=0.0)
+    if largest <= REPORTED:
+        return
+    number = sum(int(np.sum(change > REPORTED)) for change in changes)
+    share = f"{100.0 * min(largest, 1.0):.1g}%"
+    text = (
+        f"Rounding made the variance of f negative in {counted(number, 'prediction')}"
+        f" of a row by a model: it was set to 0, which changes the variance of y by up"
+        f" to {share}. Standard deviations of these rows are not reliable. The noise is"
+        " tiny beside the variance of the kernel: give y in more digits, use fewer"
+        " inducing points, or bound the noise from below by a likelihood such as"
+        " gpflow.likelihoods.Gaussian(variance_lower_bound=1e-4)."
+    )
+    warnings.warn(text, UserWarning, stacklevel=5)
