@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -19,6 +19,9 @@ from .formats import given_conventions, stripped, typed
 from .headers import count_title_rows, distinct, names_of_places, title_note
 from .spreadsheets import is_spreadsheet, read_spreadsheet
 
+#: The cells of a row, in a tuple: Python's collector does not search tuples of text
+#: again and again.
+_Row: TypeAlias = tuple[str, ...]
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
 #: Names and titles are looked for in so many characters.
@@ -133,14 +136,8 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     return table
 
 
-def _records(
-    text: str, sep: str, strict: bool = False
-) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Cut into cells; lines count from 1. Blank lines are left out.
-
-    Rows are tuples, because Python's collector does not search tuples of text again and
-    again.
-    """
+def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
+    """Cut into cells; lines count from 1. Blank lines are left out."""
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
         for number, line in enumerate(lines, 1):
@@ -155,7 +152,7 @@ def _records(
             yield reader.line_num, tuple(record)
 
 
-def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[tuple[str, ...]]:
+def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[_Row]:
     """Cut the first rows into cells; none where the text cannot be cut so."""
     try:
         return [record for _, record in islice(_records(text, sep), most)]
@@ -202,35 +199,18 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
 
     :param skipped: How many lines were above.
     """
-    with unreadable():
-        try:
-            (_, header), *rows = _records(text, sep, strict=True)
-        except csv.Error as error:
-            if "end of data" in str(error):
-                raise
-            (_, header), *rows = _records(text, sep)
+    header, rows = _split_off_header(text, sep)
     width = len(header)
-    if rows and all(len(row) == width + 1 for _, row in rows):
-        firsts = [row[0] for _, row in rows]
-        if not any(row[-1].strip() for _, row in rows):
-            header = (*header, "")  # a separator at the end of each row
-        elif firsts == [str(i) for i in range(1, len(rows) + 1)] or (
-            len(set(firsts)) == len(rows)
-            and not any(as_number(first) is not None for first in firsts)
-        ):
-            header = ("", *header)  # as R writes the names of rows
-    width = len(header)
-    odd = [(line, row) for line, row in rows if len(row) != width]
-    short = [line + skipped for line, row in odd if len(row) < width]
+    odd = [(line + skipped, row) for line, row in rows if len(row) != width]
+    short = [line for line, row in odd if len(row) < width]
     # Between spaces an empty cell is nothing, so that a short row may lack any.
     refused = width if sep == _SPACES or 2 * len(short) > len(rows) else 0
     for line, row in odd:
         if any(map(str.strip, row[width:])) or len(row) < refused:
             raise TableFault(
-                f", line {line + skipped}: got {len(row)} value(s), expected {width},"
-                f" one for each column name (cells are separated by {sep!r}). Correct"
-                " the line, put quotes around cells that hold separators, or name the"
-                " separator."
+                f", line {line}: got {len(row)} value(s), expected {width}, one for"
+                f" each column name (cells are separated by {sep!r}). Correct the line,"
+                " put quotes around cells that hold separators, or name the separator."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
     names, notes = distinct(names)
@@ -251,6 +231,37 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
             " as empty."
         )
     return table
+
+
+def _split_off_header(text: str, sep: str) -> tuple[_Row, list[tuple[int, _Row]]]:
+    """Give the names of the columns, and the rows under them with their lines.
+
+    If all rows are longer by one cell, the names have one more, which is empty: the
+    last, of a separator at the end of each row; or the first, of the names or numbers
+    of rows that R writes.
+    """
+    with unreadable():
+        try:
+            (_, header), *rows = _records(text, sep, strict=True)
+        except csv.Error as error:
+            if "end of data" in str(error):
+                raise
+            (_, header), *rows = _records(text, sep)
+    if not rows or any(len(row) != len(header) + 1 for _, row in rows):
+        return header, rows
+    if not any(row[-1].strip() for _, row in rows):
+        return (*header, ""), rows
+    if _are_names_of_rows([row[0] for _, row in rows]):
+        return ("", *header), rows
+    return header, rows
+
+
+def _are_names_of_rows(cells: Sequence[str]) -> bool:
+    """Whether they count the rows, or are words that all differ."""
+    if all(cell == str(row) for row, cell in enumerate(cells, 1)):
+        return True
+    differ = len(set(cells)) == len(cells)
+    return differ and all(as_number(cell) is None for cell in cells)
 
 
 def _without_comments(text: str, sep: str | None) -> str:
