@@ -372,16 +372,16 @@ def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str
     """Find cells of different units in a column of numbers, by unit; empty where there
     is one.
     """
-    words = list(dict.fromkeys(filter(None, _words(column))))
+    words = dict.fromkeys(filter(None, _words(column)))
     mark = known.decimal or "."
-    quantities = [read_quantity(word, mark, known.marks(mark)) for word in words]
-    numbers = [pair for pair in zip(quantities, words) if not np.isnan(pair[0].value)]
-    units = {quantity.unit: word for quantity, word in numbers[::-1]}
-    units = {
-        unit: units[unit]
-        for unit in dict.fromkeys(quantity.unit for quantity, _ in numbers)
-    }
-    enough = len(numbers) >= LEAST_SHARE * len(words) and len(numbers) >= FEWEST
+    count = 0
+    units: dict[str, str] = {}
+    for word in words:
+        quantity = read_quantity(word, mark, known.marks(mark))
+        if not np.isnan(quantity.value):
+            count += 1
+            units.setdefault(quantity.unit, word)
+    enough = count >= LEAST_SHARE * len(words) and count >= FEWEST
     return units if enough and len(units) > 1 else {}
 
 

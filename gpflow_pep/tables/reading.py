@@ -81,34 +81,29 @@ def read_table(
             table.attrs |= {name: mark for name, mark in marks.items() if mark}
             return table
         if sheet is not None:
-            got, expected = (
-                f"{sheet!r} for a file without sheets",
-                "an Excel file (.xlsx)",
-            )
-            raise refusal("sheet", got, expected, "Leave it out.")
+            got = f"{sheet!r} for a file without sheets"
+            raise refusal("sheet", got, "an Excel file (.xlsx)", "Leave it out.")
         text, encoding = decode(content, encoding)
         num_lines = text.count("\n")
-        hint = _HINT.fullmatch(text[:20].split("\n", 1)[0].strip())
+        hint = _HINT.fullmatch(text[:20].partition("\n")[0].strip())
         if hint:
-            sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
+            sep = sep or hint[1]
+            text = text.partition("\n")[2]
         text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
         sep = _find_sep(text, sep)
         cells = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
-    known = find_conventions(
-        [stripped(column) for _, column in cells.items()], stated, sep
-    )
+    columns = [stripped(cells[name]) for name in cells]
+    known = find_conventions(columns, stated, sep)
     table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
     about: dict[str, Any] = {
         "sep": sep,
         "decimal": known.decimal,
         "thousands": known.thousands,
-    }
-    about |= {
         "encoding": encoding,
-        **cells.attrs,
-        "notes": [*notes, *cells.attrs["notes"]],
+        "notes": notes + cells.attrs["notes"],
+        "warnings": cells.attrs["warnings"],
     }
     table.attrs = {key: value for key, value in about.items() if value}
     return table
@@ -286,7 +281,8 @@ def _begin_with_names(
     notes = []
     if header is None:
         text, note = _without_titles(text, sep)
-        notes += [note] * bool(note)
+        if note:
+            notes.append(note)
     beginning = _beginning(text)
     mark = _find_sep(beginning, sep)
     rows = _first_records(beginning, mark)
