@@ -258,14 +258,13 @@ def recognise(
         marks = (*MARKS_IN_WORDS, *conventions.missing) if conventions.missing else ()
         form = form._replace(missing=marks)
         return form._replace(spellings=find_spellings(read_cells(column, form)))
+    if form.kind in ("number", "date"):
+        form = form._replace(missing=(*form.missing, *conventions.missing))
     if form.kind == "number" and not as_written:
         named = conventions.sentinels
-        form = form._replace(
-            sentinels=named, missing=(*form.missing, *conventions.missing)
-        )
-        form = form._replace(
-            sentinels=(*named, *find_sentinels(read_cells(column, form)))
-        )
+        form = form._replace(sentinels=named)
+        found = find_sentinels(read_cells(column, form))
+        form = form._replace(sentinels=(*named, *found))
     return form
 
 
