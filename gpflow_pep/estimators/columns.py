@@ -80,10 +80,13 @@ class Candidates:
         columns: Any = slice(None),
     ) -> Any:
         """Train one model of all columns; or of some, on the rows that have one."""
-        Y = self._Y[:, columns]
+        Y, warps = self._Y[:, columns], None
         rows, part = is_observed(Y), self._copy(seconds)
         part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
-        part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps))
+        if SHARED in self.fitted:
+            units = self.fitted[SHARED][0]._target
+            warps = np.stack([units.skew, units.tails], axis=1)[columns]
+        part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps, warps))
         return part
 
     def train_separately(self, columns: Iterable[int], seconds: float) -> None:
@@ -142,7 +145,8 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
             part = ways.train_together(seconds, None, TRIAL_STEPS, trial)
             of_trial = Y[rows][:, trial]
             tried[JOINT] = left_out_densities(part, X[rows], of_trial)
-            helps = np.nanmean(given_others_densities(part, of_trial)) > most
+            given = given_others_densities(part, of_trial)
+            helps = bool(np.nanmean(given) > most)
     means = common_means(tried)
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
     lines = [
@@ -152,8 +156,9 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
     ]
     if (JOINT in kept or helps) and ways.seconds > 0.0:
         share = 0.5 if SEPARATE in kept and len(trial) < P else 1.0
+        steps = COLUMN_STEPS if JOINT in kept else TRIAL_STEPS
         with contextlib.suppress(*FAILURES):
-            part = ways.train_together(share * ways.seconds, None, COLUMN_STEPS)
+            part = ways.train_together(share * ways.seconds, None, steps)
             ways.add(JOINT, part)
     if SEPARATE in kept:
         ways.train_separately(range(P), max(ways.seconds, 0.0) / P)
