@@ -361,13 +361,15 @@ def _first_pair(column: "pd.Series[Any]") -> str:
     as 16/9.
     """
     words = [word for word in stripped(column) if word not in MARKS]
-    pairs = [word for word in words if PAIR.fullmatch(word)]
+    pairs = list(filter(PAIR.fullmatch, words))
     enough = len({*pairs}) >= MIN_ROWS and len(pairs) >= LEAST_SHARE * len(words)
     return pairs[0] if enough else ""
 
 
 def _columns_of(y: Any) -> "list[pd.Series[Any]]":
-    return [y[name] for name in y.columns] if isinstance(y, pd.DataFrame) else [y]
+    if not isinstance(y, pd.DataFrame):
+        return [y]
+    return [y[name] for name in y]
 
 
 def make_preparation(

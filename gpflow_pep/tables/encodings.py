@@ -279,5 +279,7 @@ def option(name: str, column: str) -> str:
 def listed(names: Any) -> str:
     """Give names for a message: the first eight, and how many more there are."""
     names = [repr(str(name)) for name in names]
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more
+    text = ", ".join(names[:8])
+    if len(names) > 8:
+        text += f" and {len(names) - 8} more"
+    return text

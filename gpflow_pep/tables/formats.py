@@ -164,8 +164,10 @@ def conventions_of(
     """Find the conventions of a table from all of its cells; see
     :func:`find_conventions`.
     """
-    columns = [column for _, column in table.items() if not _kind_of_type(column)]
-    return find_conventions(list(map(stripped, columns)), stated or Conventions(), sep)
+    columns = [
+        stripped(column) for _, column in table.items() if not _kind_of_type(column)
+    ]
+    return find_conventions(columns, stated or Conventions(), sep)
 
 
 def stripped(column: "pd.Series[Any]") -> list[str]:
@@ -231,7 +233,8 @@ def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
     Whether marks such as "-" beside numbers may be a class: each number is in two cells
     on average, the fewest rows that a class has.
     """
-    return any(marks) and 2 * len({*numbers}) <= len(numbers)
+    num_different = len({*numbers})
+    return any(marks) and 2 * num_different <= len(numbers)
 
 
 def recognise(
@@ -334,11 +337,11 @@ def _format_of_quantities(words: _Words) -> Format | None:
     if best is None:
         return None
     if words.as_written:
-        return Format("text") if _are_names(words, best.form.unit) else best.form
+        return Format("text") if _are_codes(words, best.form.unit) else best.form
     return Format("date", pattern="ymd") if _are_dates(best.values) else best.form
 
 
-def _are_names(words: _Words, unit: str) -> bool:
+def _are_codes(words: _Words, unit: str) -> bool:
     """Whether numbers that are values as they are written are text."""
     marks = {*MARKS} - {*words.known.missing}
     others = [word for word in words.cells if word in marks]
@@ -547,7 +550,8 @@ def _are_dates(values: npt.NDArray[np.float64]) -> bool:
     inside = (values >= _DAYS[0]) & (values <= _DAYS[1])
     if len(values) < FEWEST or not inside.all() or np.any(values % 1.0):
         return False
-    return bool(read_dates([f"{value:.0f}" for value in values], "ymd").notna().all())
+    words = [f"{value:.0f}" for value in values]
+    return bool(read_dates(words, "ymd").notna().all())
 
 
 def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count, pairwise
+from itertools import count
 
 import numpy as np
 
@@ -118,11 +118,12 @@ def _is_like(cell: str, column: Sequence[str], margin: float) -> bool:
 
 
 def _are_names(numbers: Sequence[float]) -> bool:
-    steps = [after - before for before, after in pairwise(numbers)]
-    whole = all(number == round(number) for number in numbers)
-    one_way = all(step > 0.0 for step in steps) or all(step < 0.0 for step in steps)
-    equal = len(steps) > 1 and max(steps) - min(steps) <= 1e-9 * abs(steps[0])
-    return bool(steps) and one_way and (whole or equal)
+    steps = np.diff(numbers)
+    if not len(steps) or np.min(steps) <= 0.0 <= np.max(steps):
+        return False
+    if not np.any(np.mod(numbers, 1.0)):
+        return True
+    return len(steps) > 1 and bool(np.ptp(steps) <= 1e-9 * abs(steps[0]))
 
 
 def title_note(rows: Rows) -> str:

@@ -349,7 +349,8 @@ def about_large_numbers(reading: Reading) -> Note:
 
 
 def _are(names: Sequence[str]) -> str:
-    return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"
+    verb = "is" if len(names) == 1 else "are"
+    return f"{listed(names)} {verb}"
 
 
 def how_joined(reading: Reading) -> Iterator[Note]:

@@ -85,10 +85,13 @@ def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
         rows = rows.loc[:, rows.std() > 0.0] / np.sqrt((rows**2).sum())
         inputs = rows.drop(columns=y.name, errors="ignore")
         enough = y.name in rows and len(rows) >= 2 * MIN_ROWS
-        for number in range(2, min(inputs.shape[1], 3) + 1) if enough else ():
-            pair = inputs.to_numpy(), rows[y.name].to_numpy()
-            weights = orthogonal_mp(*pair, n_nonzero_coefs=number)
-            if np.sum((pair[1] - pair[0] @ weights) ** 2) < _LEFT:
+        if not enough:
+            continue
+        terms = inputs.to_numpy()
+        target = rows[y.name].to_numpy()
+        for number in range(2, min(inputs.shape[1], 3) + 1):
+            weights = orthogonal_mp(terms, target, n_nonzero_coefs=number)
+            if np.sum((target - terms @ weights) ** 2) < _LEFT:
                 return [str(name) for name in inputs.columns[np.abs(weights) > 0.01]]
     return []
 
