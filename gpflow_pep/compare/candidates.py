@@ -272,6 +272,8 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     numbers, likelihood = data.kind == "numbers", settings.likelihood
     kind: Any = PEPRegressor if numbers else PEPClassifier
     options: dict[str, Any] = {} if likelihood == "auto" else {"likelihood": likelihood}
+    if settings.order is not None:
+        options["order"] = settings.order
     options |= {
         "random_state": settings.seed,
         "max_iterations": settings.max_iterations,

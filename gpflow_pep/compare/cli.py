@@ -520,27 +520,17 @@ def predict(
 
     with _bad_input():
         frame = read_table(data, **reading)
-        for warning in frame.attrs.get("warnings", ()):
-            click.echo(f"Warning: {warning}", err=True)
-        for name in kept_columns:
-            if name not in frame:
-                raise ValueError(
-                    f"{data} has no column {name!r} to keep: correct --keep."
-                )
+        if "sheet" not in frame.attrs:  # another one may be read
+            _check_kept(data, frame, kept_columns)
         _check_output(out, data)
-    from ..tables.contents import GUESSED
-    from .predicting import as_cells, encoding_of, predict_table
+    from .predicting import as_cells, predict_table, read_as_in_training
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
         loaded = _load(model)
-        guess, saved = frame.attrs.get("encoding"), encoding_of(loaded)
-        if guess in GUESSED and saved not in ("", guess) and not reading["encoding"]:
-            if data == STANDARD:
-                expected = f"{saved}, as the model's table, or another that is named"
-                raise refusal(
-                    "encoding", f"{guess} by a guess", expected, "Pass --encoding."
-                )
-            frame = read_table(data, **{**reading, "encoding": saved})
+        frame = read_as_in_training(loaded, data, frame, reading)
+        _check_kept(data, frame, kept_columns)
+        for warning in frame.attrs.get("warnings", ()):
+            click.echo(f"Warning: {warning}", err=True)
         predictions = predict_table(loaded, frame)
         for place, name in enumerate(kept_columns):
             predictions.insert(place, name, frame[name].to_numpy())
@@ -551,6 +541,13 @@ def predict(
     with _bad_input(), atomic_write(out) as new:
         new.write_text(text, encoding="utf-8")
     click.echo(f"Wrote {counted(len(predictions), 'prediction')} to {out}")
+
+
+def _check_kept(data: Path, frame: Any, names: tuple[str, ...]) -> None:
+    """Refuse columns to keep that a table does not have."""
+    for name in names:
+        if name not in frame:
+            raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
 
 
 def _check_output(out: Path, data: Path) -> None:

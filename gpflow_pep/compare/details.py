@@ -19,6 +19,8 @@ FRACTIONS = (0.25, 0.5)
 #: Each input is permuted over no more rows, and no more often, than this: the standard
 #: error of an importance is then 1.4% of the standard deviation of a row.
 MOST_ROWS, REPEATS = 1000, 5
+#: With less time it is permuted over fewer rows, down to this: the error is then 7%.
+FEWEST_ROWS, FEWEST_REPEATS = 100, 2
 
 
 class Details(NamedTuple):
@@ -29,10 +31,12 @@ class Details(NamedTuple):
         there was no time for it.
     :param learning: Held-out predictions of the first part, by the number of rows that
         were trained on, in order of it.
+    :param unfinished: The numbers of rows of those whose fit did not converge.
     """
 
     importance: pd.DataFrame | None
     learning: dict[int, pd.DataFrame]
+    unfinished: tuple[int, ...] = ()
     given_others: dict[str, tuple[float, float]] | None = None
     """For each of several targets two root mean squared errors on the held-out rows of
     the first part: of the best model of all targets, and of the same model given the
@@ -50,8 +54,9 @@ def importance_of(
 ) -> pd.DataFrame | None:
     """Compute the permutation importance of each column: see :class:`Details`.
 
-    :param deadline: By ``time.perf_counter``: columns are permuted as often as there is
-        time for, by what one score takes. None where that is less than twice.
+    :param deadline: By ``time.perf_counter``. Columns are permuted as often, and over
+        as many rows, as there is time for, by what one score takes. None if that is
+        less than FEWEST_REPEATS over FEWEST_ROWS.
     """
 
     def score(pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]") -> float:
@@ -61,18 +66,24 @@ def importance_of(
             )
         return -metric.loss(scores(held_out(pipeline, X, y, classes))[metric.name])
 
+    num_rows, repeats = min(len(X), MOST_ROWS), REPEATS
     began = time.perf_counter()
-    score(pipeline, X[:MOST_ROWS], y[:MOST_ROWS])
+    score(pipeline, X[:num_rows], y[:num_rows])
     now = time.perf_counter()
-    fitting = (deadline - now) / max(X.shape[1] * (now - began), 1e-9)
-    repeats = int(min(fitting, REPEATS))
-    if repeats < 2:
-        return None
+    each_once = X.shape[1] * max(now - began, 1e-9)
+    if deadline - now < REPEATS * each_once:
+        repeats = max(int((deadline - now) / each_once), FEWEST_REPEATS)
+        share = min((deadline - now) / (repeats * each_once), 1.0)
+        num_rows = int(share * num_rows)
+        if num_rows < min(FEWEST_ROWS, len(X)):
+            return None
+    rows = np.sort(np.random.default_rng(0).permutation(len(X))[:num_rows])
     # In this process: joblib's others would begin anew, and load TensorFlow for what
     # takes seconds.
     options: Any = {"n_repeats": repeats, "random_state": 0, "n_jobs": 1}
-    options["max_samples"] = min(1.0, MOST_ROWS / len(X))
-    permuted = permutation_importance(pipeline, X, y, scoring=score, **options)
+    permuted = permutation_importance(
+        pipeline, X.iloc[rows], y.iloc[rows], scoring=score, **options
+    )
     errors = permuted.importances_std / np.sqrt(repeats)
     columns = {"mean": permuted.importances_mean, "error": errors}
     return pd.DataFrame(columns, index=list(X.columns)).sort_values(

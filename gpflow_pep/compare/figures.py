@@ -132,14 +132,17 @@ def _draw_fit(comparison: Comparison) -> "Figure":
 
 
 def _draw_details(comparison: Comparison) -> "Figure":
-    """Draw how much each input matters to held-out predictions, and the
-    learning curve.
+    """Draw how much each input matters to held-out predictions, and the learning curve
+    if there is one.
     """
     details, metric = comparison.details, comparison.metrics[0]
     assert details is not None and details.importance is not None
     rows = details.importance.head(20)[::-1]
-    figure = plotting.figure(2 * WIDTH, max(2.8, 1.2 + 0.26 * len(rows)))
-    left, right = figure.subplots(1, 2)
+    has_curve = len(details.learning) > 1
+    columns = 2 if has_curve else 1
+    figure = plotting.figure(columns * WIDTH, max(2.8, 1.2 + 0.26 * len(rows)))
+    panels = figure.subplots(1, columns, squeeze=False)[0]
+    left = panels[0]
     left.barh(
         list(map(str, rows.index)),
         rows["mean"],
@@ -148,6 +151,9 @@ def _draw_details(comparison: Comparison) -> "Figure":
         alpha=0.8,
     )
     left.set(xlabel=f"{metric.heading}: how much worse if permuted")
+    if not has_curve:
+        return figure
+    right = panels[1]
     numbers, tables = list(details.learning), list(details.learning.values())
     curve = [scores(table)[metric.name] for table in tables]
     errors = np.nan_to_num(
@@ -185,10 +191,6 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
             and model is not None
             and _has_one_input(comparison.data.X)
         ),
-        _draw_details: (
-            details is not None
-            and details.importance is not None
-            and len(details.learning) > 1
-        ),
+        _draw_details: (details is not None and details.importance is not None),
     }
     return {draw.__name__.removeprefix("_draw_"): draw for draw in suits if suits[draw]}

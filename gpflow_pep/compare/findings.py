@@ -58,6 +58,9 @@ LEAST_STEPS = 0.5
 #: them get another one: by chance in 6% of cases where 80% of all rows of it would be
 #: right.
 FEWEST_OF_CLASS = 5
+#: An input matters if permuting it makes predictions worse by so many standard errors;
+#: of those so many are named.
+SURE_ERRORS, MOST_NAMED = 2.0, 3
 
 
 def summarise(comparison: Comparison) -> pd.DataFrame:
@@ -225,9 +228,17 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
     results, advice = ["No model could be trained in every part: see the messages."], []
     if comparison.best is not None:
         results = [quality(comparison), ranking(comparison)]
-        advise = together_or_separate, given_others, counts, _of_scorer, more_rows
+        advise = (
+            together_or_separate,
+            given_others,
+            counts,
+            _of_scorer,
+            inputs_that_matter,
+            more_rows,
+        )
         advice = [find(comparison) for find in advise]
-    noted = chain(*(find(comparison) for find in (_of_fits, _too_good, _of_models)))
+    warn = (_of_fits, _of_warnings, _too_good, _of_models)
+    noted = chain(*(find(comparison) for find in warn))
     texts = {
         "result": results,
         "warning": [*comparison.data.warnings, *noted],
@@ -380,10 +391,13 @@ def usable_for(comparison: Comparison) -> str:
         and final.message.startswith(OVER)
         and final.iterations <= LEAST_STEPS * usual
     ):
-        steps = (
-            f"{final.iterations} of some {usual:.0f} steps of its training on all rows"
+        if final.iterations:
+            end = f"after {final.iterations} of about {usual:.0f} steps of its training"
+        else:
+            end = "before it could be trained"
+        return (
+            f"Do not use it yet: the time ran out {end} on all rows. Raise --minutes."
         )
-        return f"Do not use it yet: the time was over after {steps}. Raise --minutes."
     if any(_too_good(comparison)):
         return "Read the warning of such scores before you use it."
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
@@ -522,6 +536,23 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
         yield f"{final.model}, all rows: the fit {how}: {final.message}"
 
 
+def _of_warnings(comparison: Comparison) -> Iterator[str]:
+    """Word what fits warned of: each sentence once, with the models it is about."""
+    kind, num_parts, _ = comparison.settings.parts()
+    fits = [*comparison.fits, *([comparison.final] if comparison.final else [])]
+    for sentence in dict.fromkeys(text for fit in fits for text in fit.warnings):
+        about = [fit for fit in fits if sentence in fit.warnings]
+        names = list(dict.fromkeys(fit.model for fit in about))
+        if len(about) > 1:
+            of_them = [fit for fit in fits if fit.model in names]
+            where = f"{len(about)} of {counted(len(of_them), 'fit')}"
+        elif about[0].part:
+            where = f"{kind} {about[0].part} of {num_parts}"
+        else:
+            where = "all rows"
+        yield f"{_list(names)}, {where}: {sentence}"
+
+
 def _of_models(comparison: Comparison) -> Iterator[str]:
     """Word which models are far worse in one part than in others, or no better than a
     constant.
@@ -655,12 +686,41 @@ def counts(comparison: Comparison) -> str:
     )
 
 
+def inputs_that_matter(comparison: Comparison) -> str:
+    """Word which inputs matter most to predictions of held-out rows, and how much."""
+    table = comparison.details.importance if comparison.details else None
+    if table is None:
+        return ""
+    metric = comparison.metrics[0]
+    known = table[table["mean"] > SURE_ERRORS * table["error"]]
+    matters = [
+        f"'{name}' ({in_full(size, metric.form)})"
+        for name, size in known["mean"].items()
+    ]
+    if not matters:
+        return (
+            "No input matters by itself: permuting the values of any one of them makes"
+            f" the {metric.heading} no worse than chance does."
+        )
+    return (
+        f"What matters most, of {counted(len(table), 'input')}:"
+        f" {_list(matters[:MOST_NAMED])}. In brackets is how much worse the"
+        f" {metric.heading} is if the values of this input are permuted."
+    )
+
+
 def more_rows(comparison: Comparison) -> str:
     """Word whether twice the rows made predictions better."""
     learning = comparison.details.learning if comparison.details else {}
-    if len(learning) < 2:
+    if comparison.details is None or len(learning) < 2:
         return ""
     metric, (half, whole) = comparison.metrics[0], list(learning)[-2:]
+    if unfinished := {half, whole} & {*comparison.details.unfinished}:
+        sizes = _list([str(size) for size in sorted(unfinished)])
+        return (
+            "Whether more rows would help is not known: training on"
+            f" {sizes} rows did not converge."
+        )
     change = of_rows.difference_over_rows(metric, learning[half], learning[whole])
     advice = (
         "no sign that more rows like these would help"

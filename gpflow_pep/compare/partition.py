@@ -18,6 +18,7 @@ from ..tables import read_cells, recognise
 from ..tables.cleaning import Cleaned, clean
 from ..tables.dates import FORMS, as_month_with_point, may_be_months
 from ..tables.encodings import as_table, listed
+from ..tables.grades import order_of_labels, places_in
 from ..tables.suspicions import MIN_ROWS
 from .settings import Settings
 
@@ -110,8 +111,45 @@ def clean_for(
             )
             X, _ = X.drop(columns=other), data.formats.pop(other)
         data = data._replace(X=X, y=data.y[there], blocks=blocks[there])
+    _check_order(data, settings)
     _check_parts(data, settings)
     return data
+
+
+def _check_order(data: Cleaned, settings: Settings) -> None:
+    """Check the order of classes for the likelihood "ordinal", or note the order that
+    numbers and grades have.
+    """
+    if settings.likelihood != "ordinal":
+        if settings.order is not None:
+            got = f"{listed(settings.order)} for the likelihood {settings.likelihood!r}"
+            remedy = "Pass --likelihood ordinal, or leave the order out."
+            raise refusal("order", got, "none, or the likelihood 'ordinal'", remedy)
+        return
+    if data.kind != "classes":
+        return  # refused by the check of the settings
+    classes = np.unique(data.y)
+    if settings.order is not None:
+        places_in(settings.order, classes)
+        foreign = [name for name in settings.order if name not in classes]
+        if foreign:
+            expected = f"classes of '{data.y.name}': {listed(classes)}"
+            raise refusal("order", listed(foreign), expected, "Leave others out.")
+        return
+    places = order_of_labels(classes)
+    if places is None:
+        proposal = shlex.quote(",".join(classes))
+        raise refusal(
+            "order",
+            f"none for the words {listed(classes)}, with the likelihood 'ordinal'",
+            "all classes from the lowest to the highest",
+            f"Pass them in their order: --order {proposal} (in Python"
+            f" order={list(classes)}) is that of the alphabet.",
+        )
+    data.notes.append(
+        f"The classes of '{data.y.name}' are in the order"
+        f" {' < '.join(classes[places])} (--order A,B,... names another)."
+    )
 
 
 def _unfit(setting: str, column: "pd.Series[Any]", kind: str, kinds: str) -> ValueError:

@@ -1,7 +1,8 @@
 """Predictions of new rows as a table, by an estimator or a scorer. No TensorFlow."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,10 @@ import pandas as pd
 
 from ..engine.refusals import refusal
 from ..tables import read_cells, recognise
+from ..tables.contents import GUESSED
 from ..tables.conventions import Conventions
 from ..tables.encodings import read_columns
+from ..tables.reading import read_table
 
 #: The remark on a row that is far from all training rows.
 FAR_AWAY = "far from all training rows"
@@ -133,13 +136,32 @@ def as_cells(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def encoding_of(model: Any) -> str:
-    """Give the encoding of the table that a model was trained on; empty for UTF-8 or
-    none.
+def read_as_in_training(
+    model: Any, path: Path, frame: pd.DataFrame, reading: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Read a table again, if its encoding was guessed or its sheet chosen and the model
+    was trained on another one; else give it as it was read.
+
+    :param reading: The arguments with which it was read.
+    :raises ValueError: If there is no such sheet, or it is the standard input and its
+        encoding has to be named.
     """
     first = model.steps[0][1] if hasattr(model, "steps") else model
-    encoding = getattr(getattr(first, "conventions", None), "encoding", "")
-    return "" if encoding.startswith("utf") else encoding
+    conventions = getattr(first, "conventions", None)
+    sheet = getattr(conventions, "sheet", "")
+    if "sheet" in frame.attrs and sheet and reading["sheet"] is None:
+        if frame.attrs["sheet"] == sheet:
+            return frame
+        return read_table(path, **{**reading, "sheet": sheet})
+    encoding, guess = getattr(conventions, "encoding", ""), frame.attrs.get("encoding")
+    was_named = reading["encoding"] is not None or encoding.startswith("utf")
+    if guess not in GUESSED or was_named or encoding in ("", guess):
+        return frame
+    if str(path) == "-":  # it cannot be read again
+        expected = f"{encoding}, as the model's table, or another that is named"
+        remedy = "Pass --encoding."
+        raise refusal("encoding", f"{guess} by a guess", expected, remedy)
+    return read_table(path, **{**reading, "encoding": encoding})
 
 
 def _known_targets(

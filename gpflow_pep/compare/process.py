@@ -15,11 +15,12 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 #: With 1 TensorFlow takes Keras 2, which is loaded anyway, and does not load Keras 3 as
@@ -28,6 +29,8 @@ OLD_KERAS = "TF_USE_LEGACY_KERAS"
 #: What stderr is while TensorFlow's messages are kept back: the message of a signal
 #: goes there.
 _terminals: list[int] = []
+#: Whether a trial has run in this process.
+_has_run = False
 #: A progress bar hides the cursor of the terminal; this shows it again.
 _SHOW_CURSOR = "\x1b[?25h"
 #: What a shell adds to the number of the signal that has ended a command: 130 after
@@ -108,28 +111,36 @@ def unpickled(kind_and_state: bytes) -> Any:
     return made
 
 
-def run_trial(
-    trials: Any, process: int, trial: Any, seconds: float
-) -> tuple[Any, Any, list[Any]]:
-    """
-    Run a trial of :class:`~gpflow_pep.compare.trials.Trials`; give it, its outcome, and
-    warnings.
+class Ended(NamedTuple):
+    """A trial that has ended, wherever it ran."""
 
-    :param process: The one that waits, and warns then. In threads of it warnings arrive
-        by themselves, and recording them there would not be safe.
+    trial: Any
+    outcome: Any
+    seconds: float  #: Of the trial alone, without the start of its process.
+    is_first: bool  #: Whether it was the first one in its process.
+
+
+def run_trial(trials: Any, of_threads: int | None, trial: Any, seconds: float) -> Ended:
+    """Run a trial of :class:`~gpflow_pep.compare.trials.Trials`, and record its
+    warnings with its fit.
+
+    :param of_threads: The process that runs several trials at a time if threads run
+        them. There warnings are not recorded: they cannot be told apart.
     """
     from ..training.fitting.full_batch import one_blas_thread
+    from .fit_warnings import with_warnings
 
+    global _has_run
+    is_first, _has_run = not _has_run, True
+    began = time.perf_counter()
     with one_blas_thread():
-        if os.getpid() == process:
-            return trial, trials.run(trial, seconds), []
-        with warnings.catch_warnings(record=True) as caught:
+        if os.getpid() == of_threads:
             outcome = trials.run(trial, seconds)
-    return (
-        trial,
-        outcome,
-        [(str(warning.message), warning.category) for warning in caught],
-    )
+        else:
+            with warnings.catch_warnings(record=True) as caught:
+                outcome = trials.run(trial, seconds)
+            outcome = outcome._replace(fit=with_warnings(outcome.fit, caught))
+    return Ended(trial, outcome, time.perf_counter() - began, is_first)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ..estimators import export_numpy, save_estimator
 from ..estimators.exporting_numpy import why_no_scorer
 from .figures import figures as figures_of
 from .findings import summarise
+from .fit_warnings import warnings_named
 from .folder import (
     FOLDERS,
     MANIFEST,
@@ -32,8 +33,11 @@ from .trials import Fit
 
 def write_scores(path: Path, fits: Sequence[Fit]) -> None:
     """Write the scores of fits, a row for each."""
-    table = pd.DataFrame([{**fit._asdict(), **fit.scores} for fit in fits])
-    _write(path, table.drop(columns="scores").to_csv(index=False))
+    rows = [
+        {**fit._asdict(), "warnings": " ".join(fit.warnings), **fit.scores}
+        for fit in fits
+    ]
+    _write(path, pd.DataFrame(rows).drop(columns="scores").to_csv(index=False))
 
 
 def write_report(
@@ -89,7 +93,8 @@ def write_report(
         predictions = by_row(comparison.held_out[best])
         write("predictions.csv", as_cells(predictions).to_csv(index_label="row"))
         if figures if figures is not None else plotting.available():
-            drawn = _draw(comparison)
+            with warnings_named(f"{best}, pictures"):
+                drawn = _draw(comparison)
             for name, (whole, *_) in drawn.items():
                 write(f"{name}.png", whole)
     write("report.html", page(comparison, drawn, command=command, folder=directory))

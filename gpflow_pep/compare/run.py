@@ -28,6 +28,7 @@ from .candidates import (
     label_of,
 )
 from .details import FRACTIONS, Details, errors_given_others, importance_of
+from .fit_warnings import warnings_named
 from .partition import clean_for
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
 from .scores import (
@@ -40,6 +41,8 @@ from .scores import (
 from .settings import Settings
 from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
+#: The last step of a comparison, as the progress and the findings name it.
+IMPORTANCE = "how much each input matters"
 #: In three to five windows hardly any difference is clear. A model that is better in
 #: each is saved in the place of the default where the mean difference is larger than
 #: its standard error and than so many nats a row; or, of errors, than this share of the
@@ -260,7 +263,9 @@ def _compare(
     fractions = [part for part in FRACTIONS if settings.details and part >= needed]
     total = len(trials.candidates) * len(trials.parts) + 1 + len(fractions)
     timed = total - len(trials.parts)  # the trivial model takes no time
-    budget = TimeBudget(60.0 * settings.minutes, timed, joblib.effective_n_jobs(None))
+    # How much each input matters has a share of the time as each fit has.
+    share = 60.0 * settings.minutes / (timed + settings.details)
+    budget = TimeBudget(share * timed, timed, joblib.effective_n_jobs(None))
     reports = Reports(callback, total + settings.details)
     run = partial(run_trials, trials, budget=budget, reports=reports)
 
@@ -283,20 +288,19 @@ def _compare(
     comparison = replace(comparison, best=best, model=final.pipeline, final=final.fit)
     if not settings.details:
         return comparison
-    if is_over := budget.is_over():  # the curve has its last point, of all rows
-        left_out += ("the learning curve",) * bool(fractions)
-        left_out += ("how much each input matters",)
+    if budget.is_over():  # the curve has its last point, of all rows
+        if fractions:
+            left_out += ("the learning curve",)
         reports.done, fractions = reports.done + len(fractions), []
     more = run([Trial(best, 1, fraction) for fraction in fractions])
     learning = [*more.values(), outcomes[Trial(best, 1)]]
-    reports("how much each input matters", is_fit=False)
-    comparison = replace(comparison, left_out=left_out)
-    deadline = (
-        -np.inf if is_over else max(budget.end, time.perf_counter() + LEAST_SECONDS)
-    )
-    return replace(
-        comparison, details=_details(comparison, trials, outcomes, learning, deadline)
-    )
+    reports(IMPORTANCE, is_fit=False)
+    deadline = max(budget.end + share, time.perf_counter() + LEAST_SECONDS)
+    with warnings_named(f"{best}, {IMPORTANCE}"):
+        details = _details(comparison, trials, outcomes, learning, deadline)
+    if details.importance is None:
+        left_out += (IMPORTANCE,)
+    return replace(comparison, details=details, left_out=left_out)
 
 
 def _what_began(
@@ -340,12 +344,14 @@ def _details(
         for outcome in learning
         if len(outcome.table)
     }
-    details = Details(None, dict(sorted(points.items())))
+    unfinished = tuple(
+        outcome.fit.num_rows for outcome in learning if not outcome.fit.converged
+    )
+    details = Details(None, dict(sorted(points.items())), unfinished)
     data, (_, test) = trials.data, trials.parts[0]
     X, y = data.X.iloc[test], data.outcomes.iloc[test]
     pipeline = outcomes[Trial(str(comparison.best), 1)].pipeline
-    is_over = time.perf_counter() > deadline
-    if pipeline is not None and not is_over:
+    if pipeline is not None:
         metric, is_of_classes = trials.metrics[0], data.kind == "classes"
         importance = importance_of(pipeline, X, y, is_of_classes, metric, deadline)
         details = details._replace(importance=importance)
@@ -353,7 +359,7 @@ def _details(
     together = min(
         (n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None
     )
-    if together is not None and len(data.targets) > 1 and not is_over:
+    if together is not None and len(data.targets) > 1:
         pipeline = outcomes[Trial(together, 1)].pipeline
         if pipeline[-1].mixes_outputs_:
             others = errors_given_others(pipeline, X, y)

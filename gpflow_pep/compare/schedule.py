@@ -10,9 +10,10 @@ from contextlib import closing
 from typing import Any, NamedTuple
 
 import joblib
+import numpy as np
 
 from .candidates import TRIVIAL, is_choice
-from .process import run_trial
+from .process import Ended, run_trial
 from .trials import Fit, Outcome, Trial, Trials
 
 #: The least time for steps of a fit, where compiling has used up its share.
@@ -38,11 +39,17 @@ class Progress(NamedTuple):
 
 
 class TimeBudget:
-    """Shares of the time that is left, and what compiling took the last time."""
+    """Shares of the time that is left, and what compiling took the last time.
+
+    :param seconds: For all fits together.
+    :param fits: How many fits share them.
+    :param at_once: How many fits run at a time.
+    """
 
     def __init__(self, seconds: float, fits: int, at_once: int = 1) -> None:
         self.end, self.fits, self.at_once = time.perf_counter() + seconds, fits, at_once
         self.overhead: dict[str, float] = {}
+        self.overhead_of_first = np.inf
 
     def share(self, model: str) -> float:
         """Find the time for the steps of the next fit, of a model of this name."""
@@ -53,13 +60,28 @@ class TimeBudget:
         least = min(LEAST_SECONDS, max(left, 1e-3))  # after the end one evaluation
         return max(share - self.overhead.get(model, 0.0), least)
 
+    def note(self, ended: Ended, waited: float) -> None:
+        """Note what a fit took beside its steps.
+
+        :param waited: Seconds from its call to its end. What it did not train for, the
+            start of its process, is given back to the fits that are left.
+        """
+        self.end += max(waited - ended.seconds, 0.0) / self.at_once
+        overhead = ended.outcome.overhead
+        if overhead and ended.is_first:  # it loads what later fits find loaded
+            self.overhead_of_first = min(overhead, self.overhead_of_first)
+        elif overhead:
+            self.overhead[ended.trial.model] = overhead
+
     def is_over(self) -> bool:
         """Whether no fit begins: compiling it, and the model of all rows after it,
         lasts longer.
 
-        That is what it took the fit which shared most with others.
+        That is what it took the fit which shared most with others. The first fit of a
+        process alone does not show it.
         """
-        compiling = min(self.overhead.values(), default=0.0)
+        known = [*self.overhead.values(), self.overhead_of_first]
+        compiling = min(known) if self.overhead else 0.0
         return time.perf_counter() + 2.0 * compiling > self.end
 
 
@@ -86,57 +108,86 @@ def run_trials(
     When the time is over no fit begins, unless none has begun that may be saved.
     """
     outcomes: dict[Trial, Outcome] = {}
-    has_choice = False
-    begun: list[Trial] = []
+    left = list(waiting)
+    while left:
+        num_before = len(outcomes)
+        try:
+            _run_in_time(trials, left, budget, reports, outcomes)
+        except BrokenProcessPool:
+            warnings.warn(
+                "A process that trained fits has ended; perhaps it ran out of memory."
+                " This process runs the fits that are left. With --jobs 1 there is no"
+                " other process.",
+                stacklevel=1,
+            )
+            budget.at_once = 1
+            left = [trial for trial in waiting if trial not in outcomes]
+            with joblib.parallel_config(n_jobs=1):
+                return outcomes | run_trials(trials, left, budget, reports)
+        left = [trial for trial in waiting if trial not in outcomes]
+        if len(outcomes) == num_before:
+            break
+        # What the fits under way took may have shown that there is time for more.
+    for trial in left:
+        outcomes[trial] = trials.not_begun(trial)
+        budget.fits -= 1
+        reports.done += 1
+    return outcomes
+
+
+def _run_in_time(
+    trials: Trials,
+    waiting: Sequence[Trial],
+    budget: TimeBudget,
+    reports: Reports,
+    outcomes: dict[Trial, Outcome],
+) -> None:
+    """Run trials in their order until there is no time for another one, and add their
+    outcomes.
+
+    :raises BrokenProcessPool: If a process was lost.
+    """
+    trivial = TRIVIAL[trials.data.kind]
+    has_choice = any(is_choice(trial.model) for trial in outcomes)
+    is_over = False
+    called: dict[Trial, float] = {}
     raised: list[BaseException] = []
     lock = threading.RLock()  # joblib takes the next task in a thread of its own
+    of_threads = os.getpid() if joblib.effective_n_jobs(None) > 1 else None
 
     def tasks() -> Iterator[Any]:
+        nonlocal has_choice, is_over
         for trial in waiting:
-            nonlocal has_choice
             with lock:
-                trivial = trial.model == TRIVIAL[trials.data.kind]
-                if has_choice and not trivial and budget.is_over():
-                    outcomes[trial] = trials.not_begun(trial)
-                    budget.fits -= 1
-                    reports.done += 1
+                # A later trial does not begin before an earlier one: all models of a
+                # part are needed to compare them there.
+                is_over = is_over or (has_choice and budget.is_over())
+                if is_over and trial.model != trivial:
                     continue
                 has_choice |= is_choice(trial.model)
-                seconds = 0.0 if trivial else budget.share(trial.model)
-                begun.append(trial)
+                seconds = 0.0 if trial.model == trivial else budget.share(trial.model)
+                called[trial] = time.perf_counter()
                 try:
                     reports(trials.label(trial))
                 except BaseException as error:
                     raised.append(error)
                     return
             # Nothing is sent ahead of time, so that time is shared.
-            yield joblib.delayed(run_trial)(trials, os.getpid(), trial, seconds)
+            yield joblib.delayed(run_trial)(trials, of_threads, trial, seconds)
 
     parallel = joblib.Parallel(
         return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1
     )
     try:
         with closing(parallel(tasks())) as results:
-            for trial, outcome, caught in results:
-                for message, category in caught:
-                    warnings.warn(message, category, stacklevel=1)
+            for ended in results:
+                waited = time.perf_counter() - called[ended.trial]
                 with lock:
-                    outcomes[trial] = outcome
-                    if outcome.overhead:
-                        budget.overhead[trial.model] = outcome.overhead
-                    reports(trials.label(trial), outcome.fit)
+                    outcomes[ended.trial] = ended.outcome
+                    budget.note(ended, waited)
+                    reports(trials.label(ended.trial), ended.outcome.fit)
     except BrokenProcessPool:
-        warnings.warn(
-            "A process that trained fits has ended; perhaps it ran out of memory. This"
-            " process runs the fits that are left. With --jobs 1 there is no other"
-            " process.",
-            stacklevel=1,
-        )
-        budget.fits += sum(trial not in outcomes for trial in begun)
-        budget.at_once = 1
-        left = [trial for trial in waiting if trial not in outcomes]
-        with joblib.parallel_config(n_jobs=1):
-            return outcomes | run_trials(trials, left, budget, reports)
+        budget.fits += sum(trial not in outcomes for trial in called)
+        raise
     for error in raised:
         raise error
-    return outcomes

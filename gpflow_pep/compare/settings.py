@@ -226,6 +226,17 @@ class Settings:
         " for numbers, and for classes the one that suits their number. tobit: of"
         " numbers, of which some are limits, such as <5.8.",
     )
+    order: tuple[str, ...] | None = _setting(
+        None,
+        Range(
+            _Several(click.STRING, single=False),
+            "the classes, which differ, from the lowest to the highest",
+            "Name each class once.",
+        ),
+        "Order of the classes for the likelihood ordinal, from the lowest to the"
+        " highest, as stable,worse,admitted.  [default: numbers by value, and grades"
+        " such as low,medium,high]",
+    )
     near_rows: bool = _switch(
         "Whether predictions of the default use the nearest training rows, where rows"
         " left out of 1000 or more are predicted better so."
@@ -252,6 +263,8 @@ class Settings:
             if setting.name in ("alphas", "kernel", "num_inducing"):
                 single = setting.name != "alphas" and np.shape(value) == (1,)
                 value = value[0] if single else value
+            if setting.name == "order" and isinstance(value, tuple):
+                value = tuple(str(label).strip() for label in value)
             object.__setattr__(self, setting.name, value)
         for setting in fields(self):
             value, allowed = getattr(self, setting.name), setting.metadata["range"]

@@ -50,8 +50,10 @@ class TreeColumns(TransformerMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> "TreeColumns":
         """Learn the words, and the cycles of dates; y is not used."""
-        limits = {"max_categories": MOST_WORDS, "min_count": 1}
-        self.encoder_ = TableEncoder(dict(self.formats), **limits).fit(X)
+        encoder = TableEncoder(
+            dict(self.formats), max_categories=MOST_WORDS, min_count=1
+        )
+        self.encoder_ = encoder.fit(X)
         return self
 
     def transform(self, X: pd.DataFrame) -> AnyNDArray:

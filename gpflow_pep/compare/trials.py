@@ -21,7 +21,8 @@ from ..engine.checks import reason
 from ..engine.refusals import counted
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
-from .candidates import SINGLE, holds_rows_out, make_candidates
+from .candidates import DEFAULT, SINGLE, holds_rows_out, make_candidates
+from .fit_warnings import plain
 from .partition import parts_of
 from .process import unpickled
 from .scores import held_out, metrics_of, scores
@@ -52,6 +53,8 @@ class Fit(NamedTuple):
         their tolerance.
     :param message: How the optimiser ended, or why the fit failed or did not converge.
     :param num_rows: The number of training rows.
+    :param warnings: What else its training or its predictions warned of, in words for
+        users of the table.
     """
 
     model: str
@@ -63,6 +66,7 @@ class Fit(NamedTuple):
     converged: bool
     message: str
     num_rows: int = 0
+    warnings: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -179,7 +183,12 @@ class Trials:
         X, y, blocks = data.X.iloc[rows], data.y.iloc[rows], data.blocks
         if blocks is not None:
             blocks = blocks.iloc[rows]
-        usual = {"folds": 5, "splits": None, "test_fraction": None, "horizon": None}
+        usual: dict[str, Any] = {
+            "folds": 5,
+            "splits": None,
+            "test_fraction": None,
+            "horizon": None,
+        }
         if settings.time_column is not None:
             usual |= {"folds": None, "test_fraction": 0.2}
         elif blocks is not None:
@@ -195,6 +204,18 @@ class Trials:
             held_out[order[: max(1, len(X) // 5)]] = True
         return held_out
 
+    def _set_time(
+        self, name: str, estimator: Any, prepare: Any, X: pd.DataFrame
+    ) -> None:
+        """Set the place of the time column among the numbers that the default gets."""
+        times = self.settings.time_column
+        if times not in self.data.X or name.partition(" (")[0] != DEFAULT:
+            return
+        numbers = clone(prepare).fit(X).get_feature_names_out()
+        place = list(numbers).index(times)
+        if "time" in estimator.get_params():
+            estimator.set_params(time=place)
+
     def train(self, trial: Trial, rows: AnyNDArray | slice, seconds: float) -> Outcome:
         """Train a copy of an estimator, after what prepares the columns."""
         X, y = self._rows(rows)
@@ -205,6 +226,7 @@ class Trials:
         options: dict[str, Any] = {}
         if holds_rows_out(estimator):
             options["model__held_out"] = self._held_out_in(rows)
+        self._set_time(name, estimator, prepare, X)
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
         pipeline, trained = Pipeline([("prepare", prepare), ("model", estimator)]), None
@@ -213,11 +235,11 @@ class Trials:
         try:
             # Of trees: threads wait for each other.
             with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
-                for category in (
-                    ConvergenceWarning,
-                    NotConverged,
-                ):  # the fit has the message
-                    warnings.simplefilter("ignore", category)
+                if (
+                    "max_seconds" in estimator.get_params()
+                ):  # its record has the message
+                    for category in (ConvergenceWarning, NotConverged):
+                        warnings.simplefilter("ignore", category)
                 # The table has a warning or a note of these, with its own numbers of
                 # rows.
                 warnings.filterwarnings(
@@ -231,7 +253,7 @@ class Trials:
                     iterations=estimator.n_iter_,
                     log_z=record.objective if name.startswith(SINGLE) else np.nan,
                     converged=record.converged and not message,
-                    message=message or record.message,
+                    message=plain(message or record.message),
                 )
                 overhead = time.perf_counter() - began - record.seconds
         except _FAILURES as error:
@@ -242,7 +264,8 @@ class Trials:
 
 
 def _failed(fit: Fit, error: Exception) -> Fit:
-    return fit._replace(converged=False, message=reason(error) or type(error).__name__)
+    message = plain(reason(error)) or type(error).__name__
+    return fit._replace(converged=False, message=message)
 
 
 def _sites_message(model: Any) -> str:

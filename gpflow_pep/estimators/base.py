@@ -128,6 +128,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     #: needed.
     _numpy_ensembles: tuple[NumpyEnsemble, ...] | None = None
     _known_scores: AnyNDArray | None
+    #: The column of X that goes on beyond the rows; None: there is none.
+    _time_place: int | None = None
     #: Several models that are mixed; None: one.
     _stack: Stack | None = None
     #: How the model was trained, and judged by rows left out; None: otherwise, or
@@ -274,7 +276,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         them.
         """
         if self.inputs == YEO_JOHNSON:
-            self._scaler: Any = fit_yeo_johnson(X)
+            self._scaler: Any = fit_yeo_johnson(X, self._time_place)
             return self._in_units(X)
         options: dict[str, Any] = {
             "with_mean": self.standardize,

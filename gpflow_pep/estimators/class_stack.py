@@ -6,9 +6,10 @@ Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, a
 inducing points that are not trained, so that leave-one-out probabilities are honest:
 one on Yeo-Johnson inputs, and one on standardised inputs, which takes a few steps from
 where the first ended. More than two classes have a third one. Where they are
-:data:`GRADES`, or numbers of which one function with thresholds has all that the others
-predict, it is ordinal if that predicts the rows better. Else it is RobustMax, of which
-three labels in a hundred are wrong. The mixture is recalibrated.
+:data:`~gpflow_pep.tables.grades.GRADES`, or numbers of which one function with
+thresholds has all that the others predict, it is ordinal if that predicts the rows
+better. Else it is RobustMax, of which three labels in a hundred are wrong. The mixture
+is recalibrated.
 
 Where near rows have more information on labels of two classes than the first one, which
 1000 rows or more show, it stays alone, and predicts from them. From :data:`MANY_ROWS`
@@ -33,6 +34,7 @@ from ..engine.factors import class_probabilities
 from ..engine.refusals import counted
 from ..engine.sites.posterior import Marginals, Sites, cavity
 from ..scoring.predictive import Recalibration
+from ..tables.grades import numbers_of, order_of_labels
 from ..training import ensemble_weights
 from ..training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
 from ..training.fitting.objectives import FAILURES
@@ -72,26 +74,6 @@ STEPS = 20, 50, 4, 8
 #: generated tables the log loss falls by .003 and the calibration error from .036 to
 #: .028, with .1 and .4 too.
 SPREAD = 0.2
-#: Words that are in order.
-GRADES = [
-    scale.split(", ")
-    for scale in (
-        (
-            "never, rarely, seldom, sometimes, occasionally, often, frequently,"
-            " usually, always"
-        ),
-        (
-            "none, absent, minimal, slight, mild, moderate, marked, severe, extreme,"
-            " critical"
-        ),
-        "none, very low, low, medium, moderate, average, high, very high",
-        "tiny, very small, small, medium, large, very large, huge",
-        "very bad, very poor, bad, poor, fair, average, good, very good, excellent",
-        "strongly disagree, disagree, neutral, agree, strongly agree",
-        "negative, neutral, positive",
-        "benign, borderline, malignant",
-    )
-]
 
 
 def fit_class_stack(
@@ -189,7 +171,7 @@ def fit_class_stack(
         same["inputs"] = parts[best].inputs
         order, numbers = (
             order_of_labels(estimator.classes_),
-            _numbers(estimator.classes_),
+            numbers_of(estimator.classes_),
         )
         if order is not None and (
             numbers is None or is_ordinal(left_out[best], places[1], order)
@@ -261,26 +243,6 @@ def _recalibrated(p: AnyNDArray, labels: AnyNDArray) -> Recalibration:
         loss, bounds=(-1.0, 1.0), method="bounded", options={"xatol": 1e-8}
     )
     return Recalibration(None, float(np.exp(best.x)))
-
-
-def _numbers(labels: AnyNDArray) -> AnyNDArray | None:
-    """Read labels that are numbers, also in text; None of others."""
-    try:
-        return labels.astype(float)
-    except ValueError:
-        return None
-
-
-def order_of_labels(labels: AnyNDArray) -> AnyNDArray | None:
-    """Sort labels that are numbers by value, and grades; None of other labels."""
-    numbers = _numbers(labels)
-    if numbers is not None:
-        return np.argsort(numbers, kind="stable")
-    words = [" ".join(str(label).lower().replace("_", " ").split()) for label in labels]
-    for scale in GRADES:
-        if len(set(words) & set(scale)) == len(words):
-            return np.argsort([scale.index(word) for word in words])
-    return None
 
 
 def is_ordinal(probability: AnyNDArray, labels: AnyNDArray, order: AnyNDArray) -> bool:

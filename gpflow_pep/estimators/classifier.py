@@ -1,10 +1,12 @@
 """Classification for scikit-learn."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray, RegressionData
+from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
@@ -16,10 +18,11 @@ from ..engine.checks import refusal
 from ..models import PEPClassification
 from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predict_probabilities
+from ..tables.grades import order_of_labels, places_in
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .class_stack import fit_class_stack, order_of_labels
+from .class_stack import fit_class_stack
 from .inputs import check_table, filled, refuse_missing
 from .parts import CLASSES, make_likelihood, wants_near_rows
 
@@ -43,10 +46,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "softmax" for more.
         "multiclass" (RobustMax: the class of the largest function, but for one label in
         1000), or "noisy_multiclass" (but for three in 100); "ordinal", for classes
-        whose order is that of ``classes_``: numbers, also in text, by value, grades
-        such as "low", "medium", "high", others sorted
-        (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood of the
-        classes 0 to C - 1 in the order of ``classes_``, which is copied.
+        in ``order`` (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood
+        of the classes 0 to C - 1 in the order of ``classes_``, which is copied.
+    :param order: With "ordinal", all labels from the lowest to the highest, and so
+        ``classes_``. None: numbers, also in text, by value, and grades such as "low",
+        "medium", "high"; other words are refused.
     :param near_rows: Whether predictions of two classes with one latent function use
         near training rows. "auto": 20 or none. On 1000 rows or more whose errors are
         alike among near ones, a second model is trained to predict from near rows
@@ -64,6 +68,45 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     """
 
     classes_: AnyNDArray
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "auto",
+        *,
+        num_inducing: int | str = "auto",
+        alpha: float | str | Sequence[float] = "auto",
+        likelihood: str | Likelihood = "auto",
+        order: Sequence[Any] | None = None,
+        inputs: str = "auto",
+        inducing: Any = "kmeans",
+        near_rows: int | str | None = "auto",
+        ard: bool | float = True,
+        standardize: bool = True,
+        max_iterations: int = 1000,
+        max_seconds: float | None = None,
+        batch_size: int | str | None = "auto",
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: bool = False,
+    ) -> None:
+        super().__init__(
+            kernel,
+            num_inducing=num_inducing,
+            alpha=alpha,
+            likelihood=likelihood,
+            inputs=inputs,
+            inducing=inducing,
+            near_rows=near_rows,
+            ard=ard,
+            standardize=standardize,
+            max_iterations=max_iterations,
+            max_seconds=max_seconds,
+            batch_size=batch_size,
+            random_state=random_state,
+            warm_start=warm_start,
+            verbose=verbose,
+        )
+        self.order = order
 
     def _fit(self, X: Any, y: Any) -> None:
         check_table("y", y)
@@ -100,14 +143,34 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: None = None) -> None:
         """Train the one model that the settings name."""
         self._stack = None
-        places = (
-            order_of_labels(self.classes_) if _are_in_order(self.likelihood) else None
-        )
+        places = self._places_in_order()
         if places is not None:
             self.classes_ = self.classes_[places]
             Y = np.argsort(places)[Y.astype(int)].astype(Y.dtype)
         self._has_many_rows = len(X) >= LEAST_ROWS
         self._train(self._scaled_rows(X), Y)
+
+    def _places_in_order(self) -> AnyNDArray | None:
+        """Give the places of the sorted labels in their order; None: as they are."""
+        if not _are_in_order(self.likelihood):
+            if self.order is not None:
+                got = f"one for the likelihood {self.likelihood!r}"
+                expected, remedy = "none, or the likelihood 'ordinal'", "Leave it out."
+                raise refusal("order", got, expected, remedy)
+            return None
+        if self.order is not None:
+            return places_in(self.order, self.classes_)
+        places = order_of_labels(self.classes_)
+        if places is None and self.likelihood == "ordinal":
+            words = ", ".join(map(repr, self.classes_.tolist()))
+            remedy = "Pass order=[...], all labels from the lowest to the highest."
+            raise refusal(
+                "y",
+                f"the words {words} for 'ordinal'",
+                "labels in a known order",
+                remedy,
+            )
+        return places
 
     def predict(self, X: Any) -> AnyNDArray:
         """Predict the most probable class of each row.

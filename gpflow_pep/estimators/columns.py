@@ -34,6 +34,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..engine.refusals import counted
 from ..training.fitting.objectives import FAILURES
 from ..training.fitting.points import numbers_of_copies
+from .forecasts import fit_forecast
 from .stack import COLUMN_STEPS, Stack, fit_stack
 
 if TYPE_CHECKING:
@@ -99,8 +100,9 @@ class Candidates:
                 part, X = self._copy(seconds), self._X[there]
                 y = self._Y[there][:, [p]]
                 part.n_outputs_, part.target_names_ = 1, None
+                fit = fit_stack if part._time_place is None else fit_forecast
                 with contextlib.suppress(*FAILURES):
-                    part._set_stack(fit_stack(part, X, y))
+                    part._set_stack(fit(part, X, y))
                     fitted[p] = part
                     densities[there, p] = left_out_densities(part, X, y)[:, 0]
 

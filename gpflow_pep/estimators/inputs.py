@@ -205,10 +205,12 @@ def seed_of(random_state: Any) -> int:
         ) from error
 
 
-def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
+def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
     """
     Choose the power of each standardised column of X [N, D] by maximum likelihood. A
     column whose transform is not finite, or nearly constant, stays standardised.
+
+    :param straight: The column that stays standardised too; None: no other.
     """
     first = StandardScaler().fit(X)
     standard = first.transform(X)
@@ -219,6 +221,8 @@ def fit_yeo_johnson(X: AnyNDArray) -> YeoJohnson:
         powers = PowerTransformer(standardize=False).fit(some).lambdas_
         bent = YeoJohnson(zeros, ones, powers, zeros, ones).bend(standard)
         known = np.isfinite(bent).all(axis=0) & (np.std(bent, axis=0) > LEAST_SPREAD)
+        if straight is not None:
+            known[straight] = False
         mean, scale = np.mean(bent, axis=0), np.std(bent, axis=0)
     second = (
         np.where(known, *pair)

@@ -25,8 +25,9 @@ from ..models import PEP, PEPRegression
 from ..scoring.predictive import Predictive
 from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
-from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact
+from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact, with_line
 from .columns import fit_columns
+from .forecasts import fit_forecast
 from .inputs import (
     check_sizes,
     check_table,
@@ -114,6 +115,10 @@ class PEPRegressor(TargetPredictions):
         as many as columns, but 4 at most, and with Gaussian noise at alpha 1 white
         noise, which the columns of a row share; 0: of none, columns are independent,
         and share kernel and noise.
+    :param time: The input that goes on beyond the rows, as the time of a forecast does:
+        its name or its place. It is standardised and never bent, and each model by name
+        has a linear function of it. Models that are mixed are judged by the latest
+        fifth of the rows (:mod:`gpflow_pep.estimators.forecasts`). None: there is none.
     :param near_rows: Whether predictions use near training rows. "auto": 10 or 40
         beside predictions from the inducing points alone
         (:func:`~gpflow_pep.training.ensemble_with_near_rows`), on 1000 rows or more,
@@ -161,6 +166,7 @@ class PEPRegressor(TargetPredictions):
         inducing: Any = "kmeans",
         near_rows: int | str | None = "auto",
         num_latent: int | None = None,
+        time: str | int | None = None,
         ard: bool = True,
         standardize: bool = True,
         max_iterations: int = 1000,
@@ -191,6 +197,7 @@ class PEPRegressor(TargetPredictions):
         self.warp = warp
         self.num_latent = num_latent
         self.objective = objective
+        self.time = time
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -222,6 +229,7 @@ class PEPRegressor(TargetPredictions):
         self._check_forms()
         in_units = have_units(self._named_likelihood(), P)
         check_readings(Y[:, :P], self.target_names_, in_units)
+        self._time_place = self._place_of_time()
         X, Y = self._known_rows(X, Y)
         if self.likelihood == "gaussian":
             warn_of_wild_numbers(Y, self.target_names_ or (), "y")
@@ -229,8 +237,27 @@ class PEPRegressor(TargetPredictions):
             self._fit_one(X, Y)
         elif self.n_outputs_ > 1 and self.num_latent is None:
             self._set_stack(fit_columns(self, X, Y))
+        elif self._time_place is not None and self.n_outputs_ == 1:
+            self._set_stack(fit_forecast(self, X, Y))
         else:
             self._set_stack(fit_stack(self, X, Y))
+
+    def _place_of_time(self) -> int | None:
+        """Find the column of X that ``time`` names."""
+        if self.time is None:
+            return None
+        names = list(getattr(self, "feature_names_in_", ()))
+        D, remedy = self.n_features_in_, "Leave it out if no input goes on."
+        if isinstance(self.time, str):
+            if self.time in names:
+                return names.index(self.time)
+            expected = f"one of the columns {names}" if names else "a place: no names"
+            raise refusal("time", repr(self.time), expected, remedy)
+        is_place = isinstance(self.time, int | np.integer)
+        if isinstance(self.time, bool) or not is_place or not -D <= self.time < D:
+            expected = f"a name, or a place from 0 to {D - 1}"
+            raise refusal("time", repr(self.time), expected, remedy)
+        return int(self.time) % D
 
     def _check_forms(self) -> None:
         """Refuse noise that varies, and warps, of targets that they have no
@@ -315,6 +342,7 @@ class PEPRegressor(TargetPredictions):
             str(self.kernel).replace("auto", "rbf"),
         )
         options |= {"kernel": kernel, "varying": varying, "warp": self.warp is True}
+        options["input_of_line"] = self._time_place
         theta, self.record_ = fit_exact(X, Y[:, 0], start, **options)
         self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
         if not self.record_.converged:
@@ -325,7 +353,8 @@ class PEPRegressor(TargetPredictions):
             text += " Raise max_iterations or max_seconds."
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
         self._warped([theta], Y)
-        self._set_model(theta.model(X, Y[:, 0], kernel, varying))
+        line = self._time_place
+        self._set_model(theta.model(X, Y[:, 0], kernel, varying, line))
         self._posterior = ensemble_posterior(self.model_)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
@@ -378,6 +407,8 @@ class PEPRegressor(TargetPredictions):
 
     def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
         kernel, P = super()._make_kernel(X, Y), self.n_outputs_
+        if isinstance(self.kernel, str) and P == 1:
+            kernel = with_line(kernel, self._time_place)
         in_units = have_units(self._named_likelihood(), P)
         # At lower powers training removes what inducing variables have no information
         # on.

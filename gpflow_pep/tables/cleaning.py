@@ -241,7 +241,8 @@ def clean(
         warnings += [text for text in suspicious if text not in warnings]
     numbers = [*(X[name] for name in X), *_columns_of(y)]
     warnings += [text for column in numbers for text in stuck(column)]
-    X.attrs = {"conventions": known._replace(encoding=about.get("encoding", ""))}
+    file = {name: about.get(name, "") for name in ("encoding", "sheet")}
+    X.attrs = {"conventions": known._replace(**file)}
     return Cleaned(X, y, kind, sentences(notes), formats, sentences(warnings), sides)
 
 

@@ -57,6 +57,7 @@ class Conventions(NamedTuple):
         several suit.
     :param missing: Words and numbers that stand for no value.
     :param encoding: That of the file.
+    :param sheet: The sheet of an Excel file; empty for other files.
     """
 
     decimal: str = ""
@@ -64,6 +65,7 @@ class Conventions(NamedTuple):
     dates: str = ""
     missing: tuple[str, ...] = ()
     encoding: str = ""
+    sheet: str = ""
 
     def marks(self, decimal: str) -> str:
         """Give the marks that thousands may have where this is the decimal mark."""

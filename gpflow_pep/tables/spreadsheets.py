@@ -37,9 +37,8 @@ def read_spreadsheet(
     sheets = _read_sheets(content)
     filled = [name for name, cells in sheets.items() if not cells.empty]
     if sheet is not None and sheet not in sheets:
-        raise refusal(
-            "sheet", repr(sheet), f"one of {listed(sheets)}", "Correct the name."
-        )
+        remedy = "Name one of them (--sheet)."
+        raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", remedy)
     if sheet is None and not filled:
         raise TableFault(
             " has no sheet with rows, expected one. Check how it was written."

@@ -31,8 +31,10 @@ _WILD, _WILD_LOG, _WILD_SHARE = 20.0, 6.0, 0.01
 _MARK_GAP = 0.5
 #: Codes for "does not know", "refused" and the like in surveys; and the most whole
 #: numbers of a scale, such as 0 to 10, beside which they are named.
-_CODES = (-9, -8, -7, 66, 77, 88, 96, 97, 98, 99, 777, 888, 997, 998, 999)
-_CODES += (-77, -88, -98, -99, -777, -888, -998, -999)
+_CODES = (
+    *(-9, -8, -7, -77, -88, -98, -99, -777, -888, -998, -999),
+    *(66, 77, 88, 96, 97, 98, 99, 777, 888, 997, 998, 999),
+)
 _LONGEST_SCALE = 12
 #: Equal numbers one after another are named where so many are expected less often than
 #: that, with as many equal neighbours as other rows have, or as that number has in

@@ -34,7 +34,8 @@ from gpflow_pep.compare import (
     process,
     schedule,
 )
-from gpflow_pep.compare.trials import Outcome, Trial, Trials
+from gpflow_pep.compare.run import _what_began as what_began
+from gpflow_pep.compare.trials import NOT_BEGUN, Outcome, Trial, Trials
 
 ROOT = Path(gpflow_pep.__file__).parents[1]
 TRIALS = [Trial("alpha 0", part) for part in range(1, 7)]
@@ -165,15 +166,97 @@ def test_fits_of_a_process_that_was_lost_are_run_here(
     assert [each.number for each in ended if each.fit is not None] == [1, 2, 3, 4, 5, 6]
 
 
-def test_warnings_of_another_process_are_given_here() -> None:
-    def do(trial: Trial, seconds: float) -> None:
+def test_warnings_are_recorded_with_the_fit_but_not_in_threads() -> None:
+    def do(trial: Trial, seconds: float) -> Outcome:
         warnings.warn(f"part {trial.part}", RuntimeWarning, stacklevel=1)
+        return Outcome(Fit(trial.model, trial.part, {}, 0.0, 0.0, 1, True, ""), None)
 
     trials: Any = SimpleNamespace(run=do)
-    *_, caught = process.run_trial(trials, os.getpid() + 1, TRIALS[0], 3.0)
-    assert caught == [("part 1", RuntimeWarning)]
+    for of_threads in (None, os.getpid() + 1):
+        ended = process.run_trial(trials, of_threads, TRIALS[0], 3.0)
+        assert ended.outcome.fit.warnings == ("part 1",)
     with pytest.warns(RuntimeWarning, match="part 1"):
-        assert process.run_trial(trials, os.getpid(), TRIALS[0], 3.0)[-1] == []
+        ended = process.run_trial(trials, os.getpid(), TRIALS[0], 3.0)
+    assert ended.outcome.fit.warnings == ()
+
+
+def run_by_a_clock(
+    monkeypatch: pytest.MonkeyPatch, starts: dict[Trial, float], compiles: list[float]
+) -> dict[Trial, Outcome]:
+    """Run two models in three folds, one after another, in a minute of a clock: each
+    fit takes a second after what it compiles, and some wait for their process.
+    """
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(process, "_has_run", False)
+    of_process = process.run_trial
+    waiting = [
+        Trial(model, part)
+        for part in (1, 2, 3)
+        for model in ("default", "alpha 0", "mean")
+    ]
+
+    def run_one(trial: Trial, seconds: float) -> Outcome:
+        compiling = 0.0 if trial.model == "mean" else compiles.pop(0)
+        now[0] += compiling + 1.0
+        fit = Fit(trial.model, trial.part, {}, 0.0, seconds, 1, True, "")
+        return Outcome(fit, None, compiling)
+
+    def late(trials: Any, of_threads: Any, trial: Trial, seconds: float) -> Any:
+        now[0] += starts.get(trial, 0.0)
+        return of_process(trials, of_threads, trial, seconds)
+
+    trials: Any = SimpleNamespace(
+        data=SimpleNamespace(kind="numbers"),
+        run=run_one,
+        label=str,
+        not_begun=lambda trial: Outcome(
+            Fit(trial.model, trial.part, {}, 0.0, 0.0, 0, False, NOT_BEGUN), None
+        ),
+    )
+    monkeypatch.setattr(schedule, "run_trial", late)
+    budget = schedule.TimeBudget(60.0, 6)
+    reports = schedule.Reports(lambda progress: None, len(waiting))
+    outcomes = schedule.run_trials(trials, waiting, budget, reports)
+    assert reports.done == len(outcomes) == len(waiting) and budget.fits == 0
+    return outcomes
+
+
+def begun(outcomes: dict[Trial, Outcome]) -> set[Trial]:
+    return {t for t, each in outcomes.items() if each.fit.message != NOT_BEGUN}
+
+
+def test_the_start_of_a_process_is_no_part_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two minutes of it, before a minute of fits."""
+    starts = {Trial("default", 1): 120.0}
+    outcomes = run_by_a_clock(monkeypatch, starts, [1.0] * 6)
+    assert begun(outcomes) == {*outcomes}
+    seconds = outcomes[Trial("alpha 0", 1)].fit.seconds
+    assert seconds == pytest.approx(58.0 / 5)
+
+
+@pytest.mark.parametrize(
+    "compiles, folds",
+    [
+        ([40.0] + [1.0] * 5, [1, 2, 3]),  # the first loads what others find
+        ([5.0, 30.0, 1.0, 1.0, 1.0, 1.0], [1, 2, 3]),
+        ([30.0, 20.0, 20.0, 20.0, 20.0, 20.0], [1]),
+    ],
+)
+def test_a_slow_first_fold_is_kept(
+    compiles: list[float], folds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later fold begins in its place."""
+    outcomes = run_by_a_clock(monkeypatch, {}, compiles)
+    trials: Any = SimpleNamespace(
+        parts=[None] * 3,
+        candidates=dict.fromkeys(("default", "alpha 0", "mean")),
+        settings=Settings(folds=3),
+    )
+    names, parts, _ = what_began(trials, outcomes)
+    assert (names, parts) == (["default", "alpha 0", "mean"], folds)
 
 
 def test_how_many_processes(monkeypatch: pytest.MonkeyPatch) -> None:

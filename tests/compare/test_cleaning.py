@@ -708,6 +708,38 @@ def test_new_tables_are_read_as_the_table_was(
         read.clear()
 
 
+def test_new_workbooks_are_read_by_the_sheet(tmp_path: Path, no_training: None) -> None:
+    pytest.importorskip("openpyxl")
+    old, new = table(), table()
+    new["x"] = np.linspace(-1.0, 1.0, N)
+
+    def write(name: str, **sheets: pd.DataFrame) -> Path:
+        with pd.ExcelWriter(tmp_path / name) as writer:
+            for sheet, frame in sheets.items():
+                frame.to_excel(writer, sheet_name=sheet, index=False)
+        return tmp_path / name
+
+    frame = read_table(write("t.xlsx", Old=old, New=new), sheet="New")
+    X, y, _, _, formats, *_ = clean(frame, "y")
+    estimator = PEPRegressor(num_inducing=5, alpha=0.5, random_state=0)
+    model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
+    assert model[0].conventions.sheet == "New"
+    scorer(model, tmp_path), saved(model, tmp_path)
+    other, out = write("u.xlsx", Old=old), tmp_path / "out.csv"
+    for folder in ("model", "scorer"):
+        called = [tmp_path / folder, tmp_path / "t.xlsx", "--out", out]
+        result = run("predict", *called)
+        assert result.exit_code == 0, result.output
+        assert_allclose(pd.read_csv(out)["mean"], model.predict(X), rtol=1e-6)
+        result = run("predict", *called, "--sheet", "Old")
+        assert result.exit_code == 0, result.output
+        expected = model.predict(old[["x"]])
+        assert_allclose(pd.read_csv(out)["mean"], expected, rtol=1e-6)
+    result = run("predict", tmp_path / "scorer", other, "--out", out)
+    assert result.exit_code == 2
+    assert "sheet: got 'New', expected one of 'Old'" in result.output
+
+
 def test_formats_are_found_out() -> None:
     X = pd.DataFrame(
         {"a": ["1,5", "2"], "b": ["u", "v"], "c": pd.to_datetime(["2020", "2021"])}

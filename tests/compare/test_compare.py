@@ -37,6 +37,7 @@ from gpflow_pep.compare import (
 )
 from gpflow_pep.compare.candidates import WholeSVGP, make_candidates
 from gpflow_pep.compare.findings import findings
+from gpflow_pep.compare.run import IMPORTANCE
 from gpflow_pep.compare.terminal import legend
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, stack
 from gpflow_pep.models import PEPRegression
@@ -448,9 +449,9 @@ def test_no_fit_begins_after_the_end(
     assert sum(second > end for second in begun) <= 1 and max(densities) <= end
     # Each that begins late compiles, and has one evaluation.
     assert clock[0] <= end + 2.0 * sum(second >= end - 1.0 for second in begun)
-    more = ("the learning curve", "how much each input matters")
-    assert comparison.left_out == (*left_out, *more)
-    assert comparison.details is not None and comparison.details.importance is None
+    assert comparison.left_out == (*left_out, "the learning curve")
+    # It takes no second of this clock.
+    assert comparison.details is not None and comparison.details.importance is not None
     assert len(comparison.details.learning) == 1
     kept = {(fit.model, fit.part) for fit in comparison.fits}
     assert kept == {(name, part) for name in comparison.candidates for _, part in kept}
@@ -458,13 +459,13 @@ def test_no_fit_begins_after_the_end(
         fit.failed for fit in comparison.fits
     )
     assert comparison.model is not None
-    assert shown[-1][:3] == (shown[-1].total, shown[-1].total, more[1])
+    assert shown[-1][:3] == (shown[-1].total, shown[-1].total, IMPORTANCE)
     assert not any("of its rows" in each.label for each in shown)
     assert not any(each.fit is not None and each.fit.failed for each in shown)
     assert "standard error over 1 fold" in legend(comparison)
     told = "".join(kind + text for kind, text in findings(comparison))
-    assert "Do not use it yet: the time was over" in told
-    assert "how much each input matters. Raise --minutes" in told
+    assert "Do not use it yet: the time ran out" in told
+    assert "the learning curve. Raise --minutes" in told and "hat matters" in told
 
 
 def test_densities_of_logarithms_are_those_of_the_target() -> None:

@@ -672,5 +672,5 @@ def test_a_model_of_few_steps_is_not_that_of_the_scores() -> None:
         final = comparison.fits[-1]._replace(part=0, iterations=steps, message=OVER)
         text = usable_for(replace(comparison, final=final))
         assert (
-            "the time was over after 3 of some 7 steps of its training" in text
+            "the time ran out after 3 of about 7 steps of its training" in text
         ) == said

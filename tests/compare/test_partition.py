@@ -15,6 +15,7 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from gpflow_pep.compare import Cleaned, Comparison, Fit, Settings, clean, compare
+from gpflow_pep.compare.candidates import DEFAULT, make_candidates
 from gpflow_pep.compare.findings import quality
 from gpflow_pep.compare.page import model_card, page
 from gpflow_pep.compare.partition import (
@@ -384,6 +385,54 @@ def test_refused_before_anything_is_trained(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         compare(visits(**columns), **{"y": "size", **options})
+
+
+def test_months_as_times() -> None:
+    months = pd.date_range("2023-01-01", periods=36, freq="MS")
+    x = np.random.default_rng(0).normal(size=72)
+    table = pd.DataFrame({"Month": np.tile(months.strftime("%m.%Y"), 2), "x": x})
+    table["y"] = x**2
+    data = clean_for(table, "y", Settings(time_column="Month"))
+    assert list(data.blocks) == list(months) * 2
+    years = table.assign(Month=np.tile(2023.0 + np.round(np.arange(36) / 12.0, 3), 2))
+    assert clean_for(years, "y", Settings(time_column="Month")).blocks.max() > 2025.9
+    message = r"got 'Month' with numbers such as 1.2023, .* month 01.2023: .* Jan 2023"
+    numbers = table.assign(Month=table["Month"].astype(float))
+    for frame, options in ((numbers, {}), (table, {"as_written": ["Month"]})):
+        with pytest.raises(ValueError, match=message):
+            clean_for(frame, "y", Settings(time_column="Month"), **options)
+    message = r"of the kind text, such as 'Mai 2023', .* 2023M01, 01/2023"
+    with pytest.raises(ValueError, match=message):
+        words = table.assign(Month=["Mai 2023", "Okt 2023"] * 36)
+        clean_for(words, "y", Settings(time_column="Month"))
+
+
+CLASSES: Any = {"task": "classification"}
+
+
+def test_the_order_of_classes() -> None:
+    words = ["stable", "worse", "admitted"]
+    table = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
+    table["y"] = words * 20
+    with pytest.raises(ValueError, match=r"--order admitted,stable,worse \(in Python"):
+        clean_for(table, "y", Settings(likelihood="ordinal"))
+    assert clean_for(table, "y", Settings(likelihood="ordinal", order=words))
+    for order, message in (
+        (words[:2], r"order: got 'stable', 'worse' without 'admitted', expected all"),
+        ([*words, "dead"], r"order: got 'dead', expected classes of 'y': 'admitted'"),
+        (["worse", "worse"], r"order: got \['worse', 'worse'\], expected the classes"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            clean_for(table, "y", Settings(likelihood="ordinal", order=order))
+    with pytest.raises(ValueError, match="expected none, or the likelihood 'ordinal'"):
+        clean_for(table, "y", Settings(order=words))
+    settings = Settings(likelihood="ordinal")
+    data = clean_for(table.assign(y=[1, 2, 10] * 20), "y", settings, **CLASSES)
+    assert data.notes[-1].startswith("The classes of 'y' are in the order 1 < 2 < 10")
+    settings = Settings(likelihood="ordinal", order=[10, 2, 1])
+    numbers = clean_for(table.assign(y=[1, 2, 10] * 20), "y", settings, **CLASSES)
+    (classifier,) = make_candidates(numbers, settings)[DEFAULT][1:]
+    assert classifier.order == ("10", "2", "1")
 
 
 @pytest.mark.parametrize(

@@ -296,3 +296,19 @@ def test_whether_one_function_and_thresholds_predict_labels(
     p /= p.sum(axis=1, keepdims=True)
     assert is_ordinal(p, labels, np.array(order)) == expected
     assert is_ordinal(p[:, order], np.argsort(order)[labels], np.arange(3)) == expected
+
+
+def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
+    words = ["stable", "worse", "admitted"]
+    x = np.linspace(-1.0, 1.0, 30)[:, None]
+    labels = np.repeat(words, 10)
+    options: Any = {"num_inducing": 4, "likelihood": "ordinal", "max_iterations": 20}
+    with pytest.raises(ValueError, match=r"the words 'admitted', .*Pass order=\[...\]"):
+        PEPClassifier(**options).fit(x, labels)
+    model = PEPClassifier(order=words, **options).fit(x, labels)
+    assert list(model.classes_) == words
+    assert list(model.predict(x[[0, 15, 29]])) == words
+    with pytest.raises(ValueError, match=r"order: got 'stable', 'worse' without 'adm"):
+        PEPClassifier(order=words[:2], **options).fit(x, labels)
+    with pytest.raises(ValueError, match=r"order: got one for the likelihood 'auto'"):
+        PEPClassifier(order=words, num_inducing=4).fit(x, labels)

@@ -73,6 +73,9 @@ LIMITS = (-5.0, 7.0), (-8.0, 7.0), (-13.0, 3.0), (-3.0, 3.0), (-2.5, 2.5), (-9.0
 #: estimator .013 ± .004 nats a row and 1.5 ± .5% of RMSE; with lengthscales of 1.5 and
 #: 3 .011 and .010 nats, and from sums of .1 and 1 .012 and .004.
 SMOOTH, ADDITIVE = 2.0, 0.3
+#: The variance of the slope of a linear function of one input: standardised targets
+#: have slopes of 1 at most by standardised inputs.
+SLOPE = 1.0
 #: What the factors of their correlations leave out: below the least noise by a factor
 #: of 100.
 TRUNCATED = 1e-8
@@ -108,6 +111,33 @@ def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
     for part in parts:
         gpflow.set_trainable(part.lengthscales, False)
     return gpflow.kernels.Sum([kernel, *parts]) if parts else kernel
+
+
+def with_line(kernel: Kernel, input_of_line: int | None) -> Kernel:
+    """Add to a kernel a linear function of one input, whose variance is not trained, so
+    that predictions go on beyond the rows; None: of none.
+    """
+    if input_of_line is None:
+        return kernel
+    line = gpflow.kernels.Linear(variance=SLOPE, active_dims=[input_of_line])
+    gpflow.set_trainable(line.variance, False)
+    return gpflow.kernels.Sum([*getattr(kernel, "kernels", [kernel]), line])
+
+
+def _factors(
+    X: AnyNDArray, is_additive: bool, input_of_line: int | None
+) -> tuple[AnyNDArray, AnyNDArray]:
+    """Factor all but the one kernel of all inputs, as :func:`smooth_factors` does; the
+    owner of the linear function is D.
+    """
+    N, D = X.shape
+    F, owners = np.zeros([N, 0]), np.zeros(0, int)
+    if is_additive:
+        F, owners = smooth_factors(X)
+    if input_of_line is not None:
+        F = np.column_stack([F, X[:, input_of_line]])
+        owners = np.append(owners, D)
+    return F, owners
 
 
 def smooth_factors(X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
@@ -171,6 +201,7 @@ class Hyperparameters(NamedTuple):
         them.
         """
         kernel, *parts = getattr(model.kernel, "kernels", [model.kernel])
+        parts = [part for part in parts if type(part) is not gpflow.kernels.Linear]
         noise = getattr(model.likelihood, "variance", None)
         is_plain = all(
             type(part) is RBF and np.asarray(part.active_dims).shape == (1,)
@@ -194,11 +225,17 @@ class Hyperparameters(NamedTuple):
         return Units(skew=self.skew, tails=self.tails)
 
     def model(
-        self, X: AnyNDArray, y: AnyNDArray, kernel: str, varying: bool
+        self,
+        X: AnyNDArray,
+        y: AnyNDArray,
+        kernel: str,
+        varying: bool,
+        input_of_line: int | None = None,
     ) -> PEPRegression:
         """Make the model that predicts t, with inducing points at all rows that differ.
 
         :param varying: Whether the noise is a function of the inputs.
+        :param input_of_line: Of which input there is a linear function.
         """
         variance, lengthscales = (
             np.exp(self.log_variance),
@@ -211,11 +248,12 @@ class Hyperparameters(NamedTuple):
         _, first = np.unique(X, axis=0, return_index=True)
         points = gpflow.inducing_variables.InducingPoints(X[np.sort(first)])
         gpflow.set_trainable(points, False)
+        whole = additive(
+            KERNELS[kernel][0](variance, lengthscales), np.exp(self.log_additive)
+        )
         return PEPRegression(
             (X, self.units.transform(y)[:, None]),
-            additive(
-                KERNELS[kernel][0](variance, lengthscales), np.exp(self.log_additive)
-            ),
+            with_line(whole, input_of_line),
             points,
             likelihood=gpflow.likelihoods.Gaussian(variance=noise),
         )
@@ -234,10 +272,11 @@ def evidence(
 
     :param X: Standardised inputs, [N, D].
     :param y: Standardised targets, [N].
-    :param factors: Of the additive kernel, by :func:`smooth_factors`.
+    :param factors: Of the additive kernel, by :func:`smooth_factors`; with D as its
+        owner, of a linear function.
     """
     log_lengthscales, log_variance, c, w, a, b, log_additive = theta
-    (N, D), v = X.shape, np.exp(log_additive)
+    (N, D), v = X.shape, np.append(np.exp(log_additive), SLOPE)
     U = X * np.exp(-log_lengthscales)
     squares = np.sum(U * U, axis=1)
     r2 = squares[:, None] + squares
@@ -268,7 +307,7 @@ def evidence(
     value -= 0.5 * (precision * (w @ w) + warp_precision * (a**2 + b**2))
     by_noise = np.diag(W) * noise * (noise > LEAST_NOISE)
     by_variance = np.vdot(W, K)
-    by_additive = v * np.bincount(owners, np.sum(F * (W @ F), axis=0), D)
+    by_additive = (v * np.bincount(owners, np.sum(F * (W @ F), axis=0), D + 1))[:D]
     W *= by_r2
     sums = np.sum(W, axis=0) + np.sum(W, axis=1)
     by_lengthscale = np.sum(U * (4.0 * W @ U - 2.0 * sums[:, None] * U), axis=0)
@@ -298,7 +337,7 @@ class _Problem(NamedTuple):
     y: AnyNDArray
     kernel: str
     free: AnyNDArray  #: Which of all hyperparameters are trained, [3 D + 4].
-    factors: tuple[AnyNDArray, AnyNDArray] | None  #: Of the additive kernel.
+    factors: tuple[AnyNDArray, AnyNDArray]  #: See :func:`_factors`.
 
     def ascend(
         self,
@@ -390,6 +429,7 @@ def fit_exact(
     kernel: str = "matern52",
     varying: bool = False,
     warp: bool = False,
+    input_of_line: int | None = None,
     max_iterations: int = 150,
     deadline: float = np.inf,
 ) -> tuple[Hyperparameters, MaximiseRecord]:
@@ -400,6 +440,7 @@ def fit_exact(
     :param kernel: One of :data:`KERNELS`.
     :param varying: Whether w is trained.
     :param warp: Whether a and b are trained.
+    :param input_of_line: Of which input there is a linear function; None: of none.
     :param deadline: When ``time.perf_counter`` is past it no further step is taken.
     """
     D = X.shape[1]
@@ -408,11 +449,11 @@ def fit_exact(
     if start is not None and len(start.log_lengthscales) != D:
         start = None
     if start is None and not is_plain:
-        start = find_start(X, y, deadline)
+        start = find_start(X, y, deadline, input_of_line)
     free = np.repeat([True, varying, warp, is_additive], [D + 2, D, 2, D])
     smooth = np.hstack(Hyperparameters.smooth(D, is_additive))
     with one_blas_thread():
-        factors = smooth_factors(X) if is_additive else None
+        factors = _factors(X, is_additive, input_of_line)
         problem = _Problem(X, y, kernel, free, factors)
         if start is None:
             vector, record = problem.better_of_two(smooth, max_iterations, deadline)
@@ -425,7 +466,10 @@ def fit_exact(
 
 
 def find_start(
-    X: AnyNDArray, y: AnyNDArray, deadline: float = np.inf
+    X: AnyNDArray,
+    y: AnyNDArray,
+    deadline: float = np.inf,
+    input_of_line: int | None = None,
 ) -> Hyperparameters:
     """Find where the training of any kernel starts, by :data:`STEPS_OF_STARTS` steps of
     the Matérn 5/2 kernel with one noise variance from both starts.
@@ -434,6 +478,7 @@ def find_start(
     :param y: Standardised targets, [N].
     """
     limits: dict[str, Any] = {"max_iterations": STEPS_OF_STARTS, "deadline": deadline}
+    limits["input_of_line"] = input_of_line
     start = start_after(*fit_exact(X, y, **limits))
     assert start is not None  # as no start was given
     return start

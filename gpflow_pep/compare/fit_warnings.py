@@ -1,0 +1,80 @@
+"""Warnings of a fit, worded for users of the command: what each means for the table."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from sklearn.exceptions import ConvergenceWarning as NotConverged
+
+from ..engine.numerics.linalg import JitterWarning
+from ..likelihoods import AccuracyWarning
+from ..models import ConvergenceWarning
+from ..models.base import NO_FACTOR, TrialWarning
+
+_NOT_CONVERGED = (
+    "its optimiser or its sites stopped at their limit of steps; its scores may be"
+    " worse than they could be."
+)
+#: Of each kind of warning of the library, what it means for a row of the table of
+#: scores.
+MEANINGS: dict[type[Warning], str] = {
+    ConvergenceWarning: _NOT_CONVERGED,
+    NotConverged: _NOT_CONVERGED,
+    TrialWarning: (
+        "training met parameters at which the model cannot be computed, and went on"
+        " from others; its scores may be worse than they could be."
+    ),
+    JitterWarning: (
+        "some inducing points nearly coincide, and a little noise was added to them;"
+        " its scores are hardly changed."
+    ),
+    AccuracyWarning: (
+        "an integral of the likelihood is not exact; its scores are approximate."
+    ),
+}
+#: In the place of what the library advises those who write programs.
+_NO_FACTOR = (
+    "the model cannot be computed at the parameters that training met. Columns or rows"
+    " that nearly repeat others are a likely cause."
+)
+
+
+def with_warnings(fit: Any, caught: Sequence[warnings.WarningMessage]) -> Any:
+    """Add the warnings of a fit to what is known of it.
+
+    :param fit: A :class:`~gpflow_pep.compare.trials.Fit`.
+    """
+    texts = sentences(caught)
+    if _NOT_CONVERGED in texts:
+        texts = tuple(text for text in texts if text != _NOT_CONVERGED)
+        if fit.converged:  # otherwise its message is known
+            fit = fit._replace(converged=False, message=_NOT_CONVERGED)
+    return fit._replace(warnings=texts)
+
+
+def sentences(caught: Sequence[warnings.WarningMessage]) -> tuple[str, ...]:
+    """Word warnings, each meaning once; a warning of another kind stays as it is."""
+    worded = [_sentence(warning.message, warning.category) for warning in caught]
+    return tuple(dict.fromkeys(worded))
+
+
+def _sentence(message: Warning | str, category: type[Warning]) -> str:
+    for kind, meaning in MEANINGS.items():
+        if issubclass(category, kind):
+            return meaning
+    return " ".join(str(message).split())
+
+
+def plain(message: str) -> str:
+    """Word the message of a fit that failed or did not converge for users."""
+    return message.replace(NO_FACTOR, _NO_FACTOR)
+
+
+@contextmanager
+def warnings_named(name: str) -> Iterator[None]:
+    """Give the warnings of this context again when it ends, worded and with a name."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for sentence in sentences(caught):
+        warnings.warn(f"{name}: {sentence}", stacklevel=3)
