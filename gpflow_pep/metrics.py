@@ -15,11 +15,18 @@ from scipy.stats import norm
 from .engine import checks
 
 
-def _check_numbers(**arrays: AnyNDArray) -> None:
+def _as_floats(**arrays: AnyNDArray) -> list[AnyNDArray]:
+    """Check arrays and convert them to floats of double precision: differences and
+    squares of small integers overflow, and those of truth values do not exist.
+    """
     _check_rows(**arrays)
+    remedy = "Remove those rows, or look at the fit that predicted them."
+    floats = []
     for name, values in arrays.items():
-        remedy = "Remove those rows, or look at the fit that predicted them."
-        checks.require_finite_rows(name, checks.as_numbers(name, values), remedy)
+        numbers = np.asarray(checks.as_numbers(name, values), dtype=np.float64)
+        checks.require_finite_rows(name, numbers, remedy)
+        floats.append(numbers)
+    return floats
 
 
 def _check_rows(**arrays: AnyNDArray) -> None:
@@ -71,7 +78,7 @@ def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
     :raises ValueError: If an array is empty or not finite, or all targets of a column
         are equal.
     """
-    _check_numbers(Y=Y, mean=mean)
+    Y, mean = _as_floats(Y=Y, mean=mean)
     targets = _columns(Y)
     squared = np.mean(np.square(targets - _columns(mean)), axis=0)
     return float(np.mean(squared / _positive_variance("Y", targets)))
@@ -85,7 +92,7 @@ def mean_nlpd(log_density: AnyNDArray) -> float:
     :param log_density: log p(yₙ | training data) of each held-out row.
     :raises ValueError: If `log_density` is empty or not finite.
     """
-    _check_numbers(log_density=log_density)
+    (log_density,) = _as_floats(log_density=log_density)
     return -float(np.mean(log_density))
 
 
@@ -113,7 +120,7 @@ def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     """
     if np.ndim(log_density) > 1:
         check_shape(log_density, "[N, columns...]")
-    _check_numbers(Y=Y, log_density=log_density, Y_train=Y_train)
+    Y, log_density, Y_train = _as_floats(Y=Y, log_density=log_density, Y_train=Y_train)
     train = _columns(Y_train)
     trivial = norm(
         np.mean(train, axis=0), np.sqrt(_positive_variance("Y_train", train))
@@ -138,7 +145,7 @@ def coverage(
     :raises ValueError: If an array is empty or not finite, a variance is not positive,
         or `level` is outside (0, 1).
     """
-    _check_numbers(Y=Y, mean=mean, variance=variance)
+    Y, mean, variance = _as_floats(Y=Y, mean=mean, variance=variance)
     checks.check_level(level)
     if np.min(variance) <= 0.0:
         remedy = "Pass the variance of y (predict_y), which includes the noise."
@@ -195,7 +202,7 @@ def calibration(
         1], a label is none of the classes, or there is no bin.
     """
     checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
-    _check_numbers(labels=labels, probability=probability)
+    labels, probability = _as_floats(labels=labels, probability=probability)
     if np.min(probability) < 0.0 or np.max(probability) > 1.0 + 1e-6:
         got = f"values from {np.min(probability)} to {np.max(probability)}"
         remedy = "Pass probabilities, and not their logarithms or counts."

@@ -49,7 +49,7 @@ HOMES = {
     # TensorFlow's private parts: what is compiled by XLA, and what no tape records.
     r"tensorflow\.python|tf\.__internal__|_registry": {
         "engine/checks/graph.py",
-        "engine/numerics/graphs.py",
+        "engine/numerics/tapes.py",
     },
     r"\.set_enable_check_shapes|disable_check_shapes\(": {"compare/process.py"},
     # process.py does so for its whole process, once all is loaded.

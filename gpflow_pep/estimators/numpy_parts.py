@@ -105,14 +105,15 @@ def _roots(
     :return: [L, M, M]; None where I - S needs more, as where a likelihood that is not
         log-concave makes f less certain than it was.
     """
-    added, eye = 0.0, np.eye(len(L))
+    eps, eye = float(np.finfo(np.float64).eps), np.eye(len(L))
+    added = 0.0
     while added <= negligible:
         # Lower factors of the reverse are upper ones in the order as it was.
         reverse = (reductions + added * eye)[:, ::-1, ::-1]
         try:
             upper = np.linalg.cholesky(reverse)[:, ::-1, ::-1]
         except np.linalg.LinAlgError:
-            added = max(4.0 * added, np.finfo(np.float64).eps)
+            added = max(4.0 * added, eps)
             continue
         return np.stack([solve_triangular(T, L.T).T for T in upper])
     return None

@@ -33,9 +33,9 @@ import tensorflow as tf
 from ..engine import checks
 from ..engine.energies import point
 from ..engine.factors import require_resolved
-from ..engine.numerics import chunks
 from ..engine.numerics.chunks import shuffled_rows
 from ..engine.numerics.graphs import compiled
+from ..engine.numerics.tapes import without_gradient
 from ..engine.predictions.context_posterior import as_near
 from ..engine.prior import input_scales, nearest_others
 from ..engine.sites.posterior import Natural, SiteProblem, Sites, natural_sums
@@ -152,9 +152,7 @@ class MinibatchLoss(BatchLoss):
         with tf.control_dependencies(same):
             index = tf.identity(index)
         batch = problem.batch(index).keep_projections(point.KEPT_MATRICES)
-        end, totals = chunks.without_gradient(
-            lambda: self._update(problem, batch, index)
-        )
+        end, totals = without_gradient(lambda: self._update(problem, batch, index))
         ell = end.extra.tilted.ell
         resolved = require_resolved(model.likelihood, ell, *end.marginals, rows=index)
         with tf.control_dependencies(resolved):

@@ -19,7 +19,7 @@ from ..engine.energies import mixed, point
 from ..engine.energies.point import hessian_product
 from ..engine.factors import check_num_latent, check_support, traits
 from ..engine.factors.entries import check_entries, target_rule
-from ..engine.numerics import chunks
+from ..engine.numerics.tapes import without_gradient
 from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import unconverted
 from ..engine.sites.implicit import AdjointInfo, Converged, ConvergedRows
@@ -371,7 +371,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
                 initial = Sites(*map(tf.zeros_like, initial))
             return infer(problem, initial, limits)
 
-        fixed_point: FixedPoint = chunks.without_gradient(run)
+        fixed_point: FixedPoint = without_gradient(run)
         self.write_sites(fixed_point.sites)
         dtype = fixed_point.sites.nu.dtype
         self._last_run.assign(

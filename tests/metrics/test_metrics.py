@@ -173,3 +173,27 @@ def test_bad_values(message: str) -> None:
 def test_arrays_of_other_shapes_are_not_broadcast(call: Callable[[], float]) -> None:
     with pytest.raises(ShapeMismatchError):
         call()
+
+
+#: Of targets or labels and what was predicted for them: small whole numbers.
+WHOLE: dict[str, Any] = {
+    "smse": lambda Y, other: metrics.smse(Y, other),
+    "mean_nlpd": lambda Y, other: metrics.mean_nlpd(other),
+    "smll": lambda Y, other: metrics.smll(Y, other, Y),
+    "coverage": lambda Y, other: metrics.coverage(
+        Y, other, np.where(other > 0, other, 1)
+    ),
+    "error_rate": lambda Y, other: metrics.error_rate(Y, other),
+    "calibration": lambda Y, other: metrics.calibration(Y > 0, other > 0).error,
+}
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint64", "bool", "object"])
+@pytest.mark.parametrize("name", WHOLE)
+def test_types_of_whole_numbers(name: str, kind: str) -> None:
+    """They are computed in floats: differences of small types would overflow."""
+    most = 1 if kind == "bool" else 120
+    Y = np.array([0, most, 0, most, 0])
+    other = np.array([most, 0, 0, most, most])
+    expected = WHOLE[name](Y.astype(float), other.astype(float))
+    assert WHOLE[name](Y.astype(kind), other.astype(kind)) == pytest.approx(expected)

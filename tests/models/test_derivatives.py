@@ -22,6 +22,7 @@ from gpflow.likelihoods import Bernoulli, Poisson
 from helpers import Array, assert_close, assert_gradients, directional_slope, gradients
 
 import gpflow_pep as pep
+from gpflow_pep.engine.prior import centred
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (12, 1))
@@ -200,12 +201,52 @@ def test_second_derivatives(
         check_second(in_graph(model.training_loss), model.trainable_variables)
 
 
+class Holder(gpflow.kernels.Kernel):
+    """The sum of all kernels that it holds, which are in attributes of any form."""
+
+    def __init__(self, kernel: Any, **held: Any) -> None:
+        super().__init__()
+        self._only, self.held = kernel, {"listed": [held]}
+
+    def _sum(self, of: Callable[[gpflow.kernels.Kernel], tf.Tensor]) -> tf.Tensor:
+        kernels = [self._only, *self.held["listed"][0].values()]
+        return tf.add_n([of(kernel) for kernel in kernels])
+
+    def K(self, X: Any, X2: Any = None) -> tf.Tensor:
+        return self._sum(lambda kernel: kernel(X, X2))
+
+    def K_diag(self, X: Any) -> tf.Tensor:
+        """By way of covariances, of which second derivatives are part, too."""
+        return self._sum(lambda kernel: tf.linalg.diag_part(kernel(X)))
+
+
+class Renamed(Matern52):
+    """The same kernel by another name."""
+
+
+def on_circles(kernel: type[gpflow.kernels.Kernel]) -> gpflow.kernels.Kernel:
+    return gpflow.kernels.Periodic(kernel(1.1, 0.8), period=5.0)
+
+
+def changing() -> gpflow.kernels.Kernel:
+    kernels = [Matern52(), on_circles(Matern32)]
+    return gpflow.kernels.ChangePoints(kernels, [0.8], 2.0)
+
+
+def on_patches() -> gpflow.kernels.Kernel:
+    return gpflow.kernels.Convolutional(Matern52(), [1, 1], [1, 1])
+
+
 #: Kernels with Matern parts, whose distances are 0 where rows are inducing inputs.
 MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
     "3/2": Matern32,
     "5/2": Matern52,
+    "sum and product": lambda: Matern32() + Matern52() * SquaredExponential(),
+    "periodic 3/2": lambda: on_circles(Matern32),
+    "change points": changing,
+    "patches": on_patches,
+    "own": lambda: Holder(on_circles(Matern52), sum=Matern32() + Renamed()),
 }
-MATERN["sum and product"] = lambda: Matern32() + Matern52() * SquaredExponential()
 
 
 @pytest.mark.parametrize("name", MATERN)
@@ -218,7 +259,38 @@ def test_second_derivatives_at_inducing_inputs(name: str) -> None:
     model = pep.PEPRegression(data, MATERN[name](), data[0].copy(), noise_variance=0.01)
     x, posterior = tf.Variable([[1.0]], dtype=tf.float64), model.posterior()
     for predict in (model.predict_f, posterior.predict_f):
-        check_second(lambda: predict(x)[0], [x], step=1e-5, rtol=1e-3)  # noqa: B023
+        moments = functools.partial(predict, x)
+        check_second(lambda: tf.add_n(moments()), [x], step=1e-5, rtol=1e-3)  # noqa: B023
+
+
+def test_second_derivatives_of_sites_and_paths_at_an_inducing_input() -> None:
+    """With a Matern kernel inside of another one; only the input is watched."""
+    data = np.array([[0.0], [1.0], [2.5]]), np.array([[1.0], [0.0], [3.0]])
+    model = pep.PEP(data, on_circles(Matern52), Poisson(), data[0].copy())
+    x = tf.Variable([[1.0]], dtype=tf.float64)
+    alone = {"watch_accessed_variables": False}
+    for function in (
+        lambda: model.predict_f(x)[1],
+        functools.partial(model.paths(2, 8), x),
+    ):
+
+        def slope(function: Function = function) -> tf.Tensor:
+            return gradient(function, x, **alone)
+
+        actual = gradient(slope, x, **alone)
+        one = [np.ones([1, 1])]
+        numeric = directional_slope(lambda: slope()[0, 0], [x], one, 1e-5)
+        assert_close(actual[0, 0], numeric, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Matern32, Matern52])
+def test_periodic_kernels_in_several_inputs_stay_as_they_are(
+    kind: type[gpflow.kernels.Kernel],
+) -> None:
+    kernel = gpflow.kernels.Periodic(kind(1.1, [0.8, 0.5]), [2.0, 1.0])
+    Z = RNG.standard_normal((5, 2))
+    for others in (None, np.vstack([Z[:2], Z[:2] + 0.3])):
+        assert_close(centred(kernel)(Z, others), kernel(Z, others), rtol=1e-12)
 
 
 # Of what depends on converged sites.

@@ -41,6 +41,7 @@ from ..factors import log_power_expectation
 from ..numerics import chunks
 from ..numerics.linalg import sum_like
 from ..numerics.power import log1p_over_power
+from ..numerics.tapes import own_tape, without_gradient
 from ..prior import Projection
 from ..sites.implicit import Converged
 from ..sites.posterior import (
@@ -179,12 +180,11 @@ def twice_differentiable(
 
     @tf.custom_gradient
     def value_of(*_: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch(sources)
+        with own_tape(sources, persistent=True) as tape:
             value = energy()
 
         def second(*vector: tf.Tensor) -> list[tf.Tensor]:
-            return chunks.without_gradient(lambda: product(vector))
+            return without_gradient(lambda: product(vector))
 
         def gradient(upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
             first = checks.differentiable(
@@ -331,10 +331,8 @@ def hessian_product(
     """
     variables = converged.problem.variables
     sites = Sites(*map(tf.identity, converged.fixed_point.sites))
-    with tf.GradientTape(watch_accessed_variables=False) as outer:
-        outer.watch([*sites, *variables])
-        with tf.GradientTape(watch_accessed_variables=False) as inner:
-            inner.watch(variables)
+    with own_tape([*sites, *variables]) as outer:
+        with own_tape(variables) as inner:
             value = _energy_of(converged.rebuild(), sites)
         first = _gradients_or_zeros(inner, value, variables)
         along = tf.add_n(

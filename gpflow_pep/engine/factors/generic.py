@@ -21,7 +21,6 @@ from gpflow.likelihoods import ScalarLikelihood
 from tensorflow import Tensor
 
 from ..numerics.chunks import sizes_may_vary
-from ..numerics.graphs import constant
 from ..numerics.linalg import warn
 from ..numerics.power import divide_by_power, expm1_over_power, log_power_mean
 from ..numerics.quadrature import (
@@ -34,6 +33,7 @@ from ..numerics.quadrature import (
     stretched_nodes,
     zoom_in,
 )
+from ..numerics.tapes import constant
 
 Function = Callable[[Tensor], Tensor]
 MeanAndVariance = Callable[[Tensor, Tensor], Tensor]

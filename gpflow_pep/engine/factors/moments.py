@@ -15,6 +15,7 @@ from gpflow.utilities import Dispatcher
 from tensorflow import Tensor
 
 from ..checks import counted, refusal, require
+from ..numerics.tapes import own_tape
 from ..prior.evaluate import convert_user_code
 from .generic import integrate, integrate_density
 
@@ -400,8 +401,7 @@ def derivatives_in_moments_and_parameters(
     """
     Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
     sources = Fmu, Fvar, *parameters
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(sources)
+    with own_tape(sources) as tape:
         ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     zero = tf.UnconnectedGradients.ZERO
     gradient = tape.gradient(ell, sources, unconnected_gradients=zero)

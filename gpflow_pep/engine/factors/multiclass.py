@@ -16,6 +16,7 @@ from tensorflow import Tensor
 from ..numerics.chunks import sizes_may_vary
 from ..numerics.graphs import positions
 from ..numerics.quadrature import REACH
+from ..numerics.tapes import own_tape
 from .classes import register_classes, two_valued
 from .moments import implementations
 
@@ -145,8 +146,7 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
         def gradient(upstream: Tensor) -> Sequence[Tensor]:
             def of_nodes(nodes: _Nodes, *inputs: Tensor) -> Tensor:
                 *both, upstream = map(tf.identity, inputs)
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(both)
+                with own_tape(both) as tape:
                     values = _integrals(nodes, *both)
                 return tf.concat(tape.gradient(values, both, upstream), axis=0)
 

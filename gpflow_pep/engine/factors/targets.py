@@ -20,9 +20,9 @@ from tensorflow import Tensor
 
 from ..checks import refusal
 from ..numerics import chunks
-from ..numerics.graphs import constant
 from ..numerics.linalg import warn
 from ..numerics.quadrature import REACH, reweigh
+from ..numerics.tapes import constant
 from ..prior.evaluate import convert_user_code
 from .generic import AccuracyWarning, find_narrow
 from .moments import in_rows, traits

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from ..checks import is_for_xla
+from .tapes import own_tape, unrecorded
 
 #: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's
 #: cache (8 MB in float64), where TensorFlow's matrix products were measured to be
@@ -238,9 +239,7 @@ def _sum_over_chunks(
                     args[: len(args) - num_sums],
                     args[len(args) - num_sums :],
                 )
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch(shared)
-                    tape.watch(watched)
+                with own_tape([*shared, *watched]) as tape:
                     value = tf.nest.flatten(on_chunk(rows, *shared))
                 by_all = tape.gradient(
                     value,
@@ -258,7 +257,8 @@ def _sum_over_chunks(
             }
             return gradients[: len(inputs)], [by_read.get(id(v)) for v in variables]
 
-        sums = _loop(on_chunk, chunks, shared)
+        with unrecorded():  # the gradient computes each chunk once more
+            sums = _loop(on_chunk, chunks, shared)
         structure[:] = [sums]
         num_sums = len(tf.nest.flatten(sums))
         return tf.nest.flatten(sums), gradient
@@ -298,27 +298,6 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
     ]
     whole = [tf.concat(parts, axis=0) for parts in zip(head, rest, strict=True)]
     return tf.nest.pack_sequence_as(structure, whole)
-
-
-def without_gradient(function: Callable[[], Tensors]) -> Tensors:
-    """Call a function whose results are constants for differentiation, without any
-    record of how they came about: what it computes on the way is freed at once, in
-    eager mode too.
-    """
-    if not tf.executing_eagerly():
-        return tf.nest.map_structure(tf.stop_gradient, function())
-    structure = list[Tensors]()
-
-    @tf.custom_gradient
-    def unrecorded(trigger: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
-        def gradient(*_: tf.Tensor, variables: Sequence[tf.Variable] = ()) -> Any:
-            return None, [None] * len(variables)
-
-        structure[:] = [function()]
-        return [tf.identity(value) for value in tf.nest.flatten(structure[0])], gradient
-
-    values = unrecorded(tf.zeros([]))  # custom_gradient wants an argument
-    return tf.nest.pack_sequence_as(structure[0], list(map(tf.stop_gradient, values)))
 
 
 def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tensorflow as tf
-from tensorflow.python.eager import record
 
 from .chunks import sizes_may_vary
 
@@ -39,21 +38,6 @@ def without_collector(function: Function) -> Function:
             gc.enable()
 
     return paused  # type: ignore[return-value]
-
-
-def constant(function: Function) -> Function:
-    """Decorate a function whose results are constants for differentiation.
-
-    No tape sees what it computes, which ``tf.stop_gradient`` does not achieve: where
-    two of them watch, TensorFlow prepares derivatives of all loops while it traces.
-    """
-
-    @functools.wraps(function)
-    def unrecorded(*arguments: Any, **options: Any) -> Any:
-        with record.stop_recording():
-            return function(*arguments, **options)
-
-    return unrecorded  # type: ignore[return-value]
 
 
 def positions(condition: tf.Tensor) -> tf.Tensor:

@@ -15,8 +15,8 @@ import tensorflow as tf
 from gpflow.base import TensorType
 
 from .chunks import sizes_may_vary
-from .graphs import constant
 from .power import divide_by_power
+from .tapes import constant
 
 #: Nodes reach so many standard deviations from the mean: a Gaussian has 6e-18 of its
 #: mass outside.

@@ -14,6 +14,7 @@ from gpflow.utilities import deepcopy, set_trainable
 
 from .. import checks
 from ..numerics.chunks import map_over_chunks, row_chunks
+from ..numerics.tapes import own_tape
 from ..predictions.posterior import new_inputs
 from ..prior import Parts, latent_kernels, split_outputs
 from ..prior.evaluate import mean, unconverted
@@ -234,8 +235,7 @@ def _map_rows(
     @tf.custom_gradient
     def mapped(X: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         def chunk_gradient(rows: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(rows[0])
+            with own_tape([rows[0]]) as tape:
                 value = function(rows[0])
             return tape.gradient(value, rows[0], output_gradients=rows[1])
 

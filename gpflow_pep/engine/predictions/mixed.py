@@ -135,7 +135,7 @@ def condition_on_outputs(
     mixing, power_1 = context.mixing, tf.ones([1], g.mean.dtype)
     prior = RowPrior(mean, mixed_marginals(mixing, g).s)
     nothing: Any = None  # rows see g, not q(v)
-    parts = Parts(nothing, nothing, None, likelihood)
+    parts = Parts(nothing, nothing, nothing, likelihood)
     rows, latents = SiteRows(X, Y, power_1), Mixed(mixing)
     problem = SiteProblem(parts, rows, context.L, None, latents=latents)
 

@@ -7,10 +7,12 @@ are called in this module and nowhere else, and likelihoods through
 Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of
 what all inputs share, as dates or coordinates on a map do. A stationary kernel does not
 change where the same is subtracted from all inputs. So those of GPflow get inputs less
-the mean of some of them: :func:`centred`.
+the mean of some of them, also inside of kernels that hold other kernels:
+:func:`centred`.
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,22 +32,24 @@ from gpflow.inducing_variables import (
 )
 from gpflow.kernels import (
     AnisotropicStationary,
-    Combination,
     IsotropicStationary,
     Kernel,
     LinearCoregionalization,
     Matern32,
     Matern52,
     MultioutputKernel,
+    Periodic,
     SeparateIndependent,
     SharedIndependent,
 )
 from gpflow.likelihoods import Likelihood
 from gpflow.mean_functions import MeanFunction
+from gpflow.utilities.ops import difference_matrix
 
 from ..numerics.chunks import float_variables
 from ..numerics.graphs import without_collector
 from ..numerics.linalg import Factor, factorise_with_jitter, lower_matmul, row_products
+from ..numerics.tapes import recorded
 
 #: What is added to exp(-t) (1 + t), by order, and minus the derivative in t².
 _SMOOTHNESS = {1: (0.0, 1.0 / 2.0), 2: (1.0 / 3.0, 1.0 / 6.0)}
@@ -139,12 +143,13 @@ def _near_origin(
 
 def centred(kernel: Kernel) -> Kernel:
     """Make the same kernel, with the same parameters, whose stationary parts get inputs
-    near 0, and have the derivatives of :func:`_matern_profile`.
+    near 0, and have the derivatives of :func:`_matern_profile`. The parts are the
+    kernel itself and all kernels in its attributes, however deep.
 
     It has the kernel's own attributes. Its class is a subclass of the kernel's, so that
     GPflow's dispatchers find what they find for that.
     """
-    kind = _centred_kind(type(kernel))
+    kind = _centred_kind(type(kernel), _holds_kernels(kernel))
     if kind is type(kernel):
         return kernel
     same = object.__new__(kind)
@@ -154,7 +159,42 @@ def centred(kernel: Kernel) -> Kernel:
     return same
 
 
-class _Unregistered:
+def _of_python_or_tracking(name: str) -> bool:
+    """Whether an attribute is one of those in which Python and TensorFlow keep track of
+    an object.
+    """
+    return name.startswith(("__", "_self_"))
+
+
+def _holds_kernels(kernel: Kernel) -> bool:
+    return any(
+        isinstance(part, Kernel)
+        for name, value in vars(kernel).items()
+        if not _of_python_or_tracking(name)
+        for part in _listed(value)
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    """List the parts of an attribute's value: those of a list, tuple or dict of any
+    depth.
+    """
+    nested = isinstance(value, (list, tuple, dict))
+    return tf.nest.flatten(value) if nested else [value]
+
+
+def _centred_parts(value: Any) -> Any:
+    """Replace the kernels in an attribute's value."""
+    if not any(isinstance(part, Kernel) for part in _listed(value)):
+        return value
+    return tf.nest.map_structure(
+        lambda part: centred(part) if isinstance(part, Kernel) else part, value
+    )
+
+
+class _Centred:
+    """A base of all classes that :func:`centred` makes."""
+
     def __init_subclass__(cls, **_: Any) -> None:
         """Do not call that of users' kernels, which may register subclasses, or take
         arguments.
@@ -162,34 +202,77 @@ class _Unregistered:
 
 
 @functools.cache
-def _centred_kind(kind: type[Kernel]) -> type[Kernel]:
+def _centred_kind(kind: type[Kernel], holds_kernels: bool) -> type[Kernel]:
+    """Make the class of :func:`centred`, or take the kernel's own if it needs no
+    change.
+    """
+    if issubclass(kind, _Centred):
+        return kind
     changed: dict[str, Any] = {}
     if is_stationary(kind):
+        changed |= _methods_of_differences(kind)
+    if holds_kernels:
 
-        def K(self: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
-            return kind.K(self, *_near_origin(X, X2))
+        def __getattribute__(self: Kernel, name: str) -> Any:
+            value = kind.__getattribute__(self, name)
+            return value if _of_python_or_tracking(name) else _centred_parts(value)
 
-        changed = {"K": K}
-        if kind in _MATERN:
-            order = _MATERN[kind]
-
-            def K_r2(self: Kernel, r2: tf.Tensor) -> tf.Tensor:
-                return self.variance * _matern_profile(order, (2.0 * order + 1.0) * r2)
-
-            changed["K_r2"] = K_r2
-    elif issubclass(kind, Combination) and not hasattr(kind, "kernels"):
-        changed = {
-            "kernels": property(
-                lambda self: [centred(k) for k in vars(self)["kernels"]]
-            )
-        }
-    elif issubclass(kind, SharedIndependent) and not hasattr(kind, "kernel"):
-        changed = {"kernel": property(lambda self: centred(vars(self)["kernel"]))}
+        changed["__getattribute__"] = __getattribute__
+    if issubclass(kind, Periodic) and kind.K is Periodic.K:
+        changed["K"] = _periodic_covariance
     if not changed:
         return kind
     metaclass: Any = type(kind)
-    bases = _Unregistered, kind
+    bases = _Centred, kind
     return metaclass(kind.__name__, bases, {**changed, "__module__": kind.__module__})
+
+
+def _methods_of_differences(kind: type[Kernel]) -> dict[str, Any]:
+    """Make the methods that replace those of a stationary kernel."""
+
+    def K(self: Kernel, X: TensorType, X2: TensorType | None = None) -> tf.Tensor:
+        return kind.K(self, *_near_origin(X, X2))
+
+    order = _matern_order(kind)
+    if order is None:
+        return {"K": K}
+
+    def K_r2(self: Kernel, r2: tf.Tensor) -> tf.Tensor:
+        return self.variance * _matern_profile(order, (2.0 * order + 1.0) * r2)
+
+    return {"K": K, "K_r2": K_r2}
+
+
+def _matern_order(kind: type[Kernel]) -> int | None:
+    """Look up the order in :data:`_MATERN`, for a subclass too if it has the same
+    correlation.
+    """
+    for base, order in _MATERN.items():
+        same = issubclass(kind, base) and kind.K_r is base.K_r
+        if same and kind.K_r2 is base.K_r2:
+            return order
+    return None
+
+
+def _periodic_covariance(
+    self: Periodic, X: TensorType, X2: TensorType | None = None
+) -> tf.Tensor:
+    r"""Compute GPflow's ``Periodic.K`` with the base kernel's second derivatives.
+
+    There, a base kernel that has ``K_r`` is a function of :math:`r = \sum_d |s_d|` with
+    :math:`s_d = \sin(\pi (x_d - x'_d) / p_d) / \ell_d`. Where :math:`s_d` is 0,
+    :math:`|s_d|` has no second derivative but :math:`r^2` has, so the base kernel gets
+    :math:`r^2 = \sum_d s_d^2 + \sum_d |s_d| (r - |s_d|)`. GPflow's kernel has kinks
+    in several inputs, through the second sum.
+    """
+    base = self.base_kernel
+    if not hasattr(base, "K_r"):
+        return Periodic.K(self, X, X2)
+    angle = math.pi * difference_matrix(X, X2) / self.period
+    sines = tf.sin(angle) / base.lengthscales
+    sizes = tf.abs(sines)
+    mixed = sizes * (tf.reduce_sum(sizes, axis=-1, keepdims=True) - sizes)
+    return base.K_r2(tf.reduce_sum(tf.square(sines) + mixed, axis=-1))
 
 
 def is_plain(part: Any) -> bool:
@@ -234,8 +317,11 @@ def convert_user_code(function: Function) -> Function:
         parts = [
             part for part in arguments if isinstance(part, tf.Module) or callable(part)
         ]
-        if tf.executing_eagerly() or all(map(is_plain, parts)):
+        if all(map(is_plain, parts)):
             return function(*arguments)
+        if tf.executing_eagerly():
+            with recorded():  # it may open tapes
+                return function(*arguments)
         return tf.autograph.to_graph(function)(*arguments)
 
     return boundary  # type: ignore[return-value]
@@ -358,9 +444,10 @@ def _scaled_squared_distances(
 @convert_user_code
 def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
     """[N], or [L, N] of several latent functions: prior variances of f at some rows."""
+    same = centred(kernel)
     if isinstance(kernel, MultioutputKernel):
-        return tf.transpose(kernel(X, full_cov=False, full_output_cov=False))
-    return kernel(X, full_cov=False)
+        return tf.transpose(same(X, full_cov=False, full_output_cov=False))
+    return same(X, full_cov=False)
 
 
 @convert_user_code
@@ -474,7 +561,7 @@ class Parts(NamedTuple):
             return listed
         kernel, inducing_variable, mean_function, likelihood = self
         X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
-        with tf.GradientTape() as tape:
+        with recorded(), tf.GradientTape() as tape:
             if _has_code_of_others(kernel) or _has_code_of_others(inducing_variable):
                 kuu(inducing_variable, kernel)
                 kuf(inducing_variable, kernel, X)

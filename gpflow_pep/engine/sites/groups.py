@@ -19,8 +19,8 @@ from check_shapes import check_shapes
 from gpflow.likelihoods import Likelihood
 
 from ..factors import tilted_derivatives
-from ..numerics.chunks import without_gradient
 from ..numerics.linalg import warn
+from ..numerics.tapes import without_gradient
 from .posterior import Sites
 from .record import ConvergenceWarning
 

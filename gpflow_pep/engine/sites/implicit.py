@@ -31,6 +31,7 @@ from .. import checks
 from ..numerics import chunks
 from ..numerics.krylov import gmres
 from ..numerics.linalg import on_columns
+from ..numerics.tapes import own_tape, without_gradient
 from ..prior import Projection
 from .posterior import (
     Independent,
@@ -138,7 +139,7 @@ class Converged(NamedTuple):
 
     def _known(self, values: Any, quantity: str, gradients: Callable[..., Any]) -> Any:
         def constant_gradients(*by: tf.Tensor) -> list[tf.Tensor]:
-            gradient: list[tf.Tensor] = chunks.without_gradient(lambda: gradients(*by))
+            gradient: list[tf.Tensor] = without_gradient(lambda: gradients(*by))
             return gradient
 
         variables = self.problem.variables
@@ -271,8 +272,7 @@ def _of_rows(
         (X, (Y, alpha, moments, sites)), projection = piece
         some = problem._replace(rows=SiteRows(X, Y, alpha))
         projection, inputs = problem.project(X, projection), [*moments, *sites]
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            tape.watch(inputs)
+        with own_tape(inputs, persistent=True) as tape:
             moments, sites = Marginals(*inputs[:2]), Sites(*inputs[2:])
             columns = tf.unstack(
                 _columns(function(some, projection, moments, sites)), axis=1
@@ -335,8 +335,7 @@ def _in_parameters(
     weights, and what has these cotangents in the sums of all sites.
     """
     functions, weights = zip(*terms)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(variables)
+    with own_tape(variables) as tape:
         problem = rebuild()
         parts, memory = problem.parts, problem.memory
         chunk_size, keep_all = problem.plan(_KEPT_MATRICES)

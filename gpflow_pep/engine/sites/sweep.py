@@ -83,7 +83,7 @@ class _Matched(NamedTuple):
 def parameters(problem: SiteProblem) -> list[tf.Variable]:
     """List the variables of a likelihood."""
     nothing: Any = None
-    of_likelihood = Parts(nothing, nothing, None, problem.parts.likelihood)
+    of_likelihood = Parts(nothing, nothing, nothing, problem.parts.likelihood)
     return of_likelihood.variables(problem.rows.X, problem.rows.Y)
 
 
