@@ -71,7 +71,7 @@ def smooth(
     for _ in range(number):
         scales = lengthscale * np.sqrt(X.shape[1])
         scales = scales * np.exp(0.5 * rng.standard_normal(X.shape[1]))
-        frequencies = rng.standard_normal((X.shape[1], FEATURES)) / scales
+        frequencies = rng.standard_normal((X.shape[1], FEATURES)) / scales[:, None]
         phases = rng.uniform(0.0, 2.0 * np.pi, FEATURES)
         weights = rng.standard_normal(FEATURES) * np.sqrt(2.0 / FEATURES)
         columns.append(np.cos(X @ frequencies + phases) @ weights)

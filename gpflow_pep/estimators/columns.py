@@ -80,10 +80,13 @@ class Candidates:
         columns: Any = slice(None),
     ) -> Any:
         """Train one model of all columns; or of some, on the rows that have one."""
-        Y = self._Y[:, columns]
+        Y, warps = self._Y[:, columns], None
         rows, part = is_observed(Y), self._copy(seconds)
         part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
-        part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps))
+        if SHARED in self.fitted:
+            units = self.fitted[SHARED][0]._target
+            warps = np.stack([units.skew, units.tails], axis=1)[columns]
+        part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps, warps))
         return part
 
     def train_separately(self, columns: Iterable[int], seconds: float) -> None:
@@ -152,8 +155,9 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
     ]
     if (JOINT in kept or helps) and ways.seconds > 0.0:
         share = 0.5 if SEPARATE in kept and len(trial) < P else 1.0
+        steps = COLUMN_STEPS if JOINT in kept else TRIAL_STEPS
         with contextlib.suppress(*FAILURES):
-            part = ways.train_together(share * ways.seconds, None, COLUMN_STEPS)
+            part = ways.train_together(share * ways.seconds, None, steps)
             ways.add(JOINT, part)
     if SEPARATE in kept:
         ways.train_separately(range(P), max(ways.seconds, 0.0) / P)

@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import gpflow
@@ -111,10 +110,12 @@ class PEPRegressor(TargetPredictions):
         noise the evidence of the exact model is maximised; or points [M, D] or GPflow's
         inducing variables, for inputs as the model takes them.
     :param num_latent: With several columns of y, of how many latent functions they are
-        mixtures (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); None:
-        as many as columns, but 4 at most, and with Gaussian noise at alpha 1 white
-        noise, which the columns of a row share; 0: of none, columns are independent,
-        and share kernel and noise.
+        mixtures (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); 0: of
+        none, columns are independent, and share kernel and noise. None: with nothing
+        named what rows that are left out choose, models of each column among it
+        (:mod:`gpflow_pep.estimators.columns`); of one model as many as columns, but 4
+        at most, and with Gaussian noise at alpha 1 white noise, which the columns of a
+        row share.
     :param time: The input that goes on beyond the rows, as the time of a forecast does:
         its name or its place. It is standardised and never bent, and each model by name
         has a linear function of it. Models that are mixed are judged by the latest
@@ -128,8 +129,8 @@ class PEPRegressor(TargetPredictions):
         comes out is in original units.
     :param max_iterations: The most steps of L-BFGS, or passes over the rows by
         minibatches.
-    :param max_seconds: The most seconds of a fit; 1000 rows or more take some 3 at
-        least. None: any number.
+    :param max_seconds: The most seconds of a fit, all columns of y together; 1000 rows
+        or more take some 3 at least. None: any number.
     :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches
         of 1000 where there are more than 100 000 rows.
     :param random_state: A seed, ``numpy.random.default_rng(seed)`` or a
@@ -283,11 +284,16 @@ class PEPRegressor(TargetPredictions):
         return Hyperparameters.of_model(main, *warp) if known else None
 
     def _fit_one(
-        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None = None
+        self,
+        X: AnyNDArray,
+        Y: AnyNDArray,
+        start: Hyperparameters | None = None,
+        warps: AnyNDArray | None = None,
     ) -> None:
         """Train the one model that the settings name.
 
         :param start: Where an exact model starts, or the warp of another one.
+        :param warps: Skew and tails of each of several columns, [P, 2], if known.
         """
         if start is None and self.warm_start and hasattr(self, "model_"):
             start = self._hyperparameters()
@@ -299,16 +305,26 @@ class PEPRegressor(TargetPredictions):
         if self._is_exact:
             return self._train_exactly(X, Y, start)
         if self.warp is True:
-            rows = np.random.default_rng(self._seed()).permutation(len(X))
-            most = SCOUT_ROWS // min(
-                Y.shape[1], 4
-            )  # so that several take no longer than one
-            parts = [rows[~np.isnan(y[rows])][:most] for y in Y.T]
-            end = self._end(SCOUT_SHARE)
-            full = partial(fit_exact, varying=True, warp=True, deadline=end)
-            thetas = [start or full(X[part], y[part])[0] for part, y in zip(parts, Y.T)]
-            Y = self._warped(thetas, Y)
+            if warps is None:
+                warps = self._chosen_warps(X, Y, start)
+            Y = self._warped(warps, Y)
         self._train(X, Y)
+
+    def _chosen_warps(
+        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
+    ) -> AnyNDArray:
+        """Choose skew and tails of each column, [P, 2], by an exact model of it."""
+        if start is not None:
+            return np.tile([start[4:6]], (Y.shape[1], 1))
+        rows = np.random.default_rng(self._seed()).permutation(len(X))
+        most = SCOUT_ROWS // min(Y.shape[1], 4)  # several take no longer than one
+        options: dict[str, Any] = {"varying": True, "warp": True}
+        options["deadline"], warps = self._end(SCOUT_SHARE), []
+        for y in Y.T:
+            some = rows[~np.isnan(y[rows])][:most]
+            theta, _ = fit_exact(X[some], y[some], **options)
+            warps.append(theta[4:6])
+        return np.array(warps)
 
     def _end(self, share: float = 1.0) -> float:
         """When training is over that may take a share of the seconds."""
@@ -352,7 +368,7 @@ class PEPRegressor(TargetPredictions):
             )
             text += " Raise max_iterations or max_seconds."
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
-        self._warped([theta], Y)
+        self._warped(np.array([theta[4:6]]), Y)
         line = self._time_place
         self._set_model(theta.model(X, Y[:, 0], kernel, varying, line))
         self._posterior = ensemble_posterior(self.model_)
@@ -390,11 +406,12 @@ class PEPRegressor(TargetPredictions):
             mean, variance, components(self.model_)[1], self._target
         )
 
-    def _warped(self, thetas: Sequence[Hyperparameters], Y: AnyNDArray) -> AnyNDArray:
-        """Take over a warp of each column of standardised targets, and warp them."""
-        skew, tails = np.transpose([theta[4:6] for theta in thetas])
-        warp = {"skew": skew, "tails": tails}
-        if len(thetas) == 1:
+    def _warped(self, warps: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+        """Take over skew and tails of each column of standardised targets, [P, 2], and
+        warp them.
+        """
+        warp: dict[str, Any] = dict(zip(("skew", "tails"), np.transpose(warps)))
+        if len(warps) == 1:
             warp = {name: values[0] for name, values in warp.items()}
         self._target = self._target._replace(**warp)
         return Units(**warp).transform(Y)

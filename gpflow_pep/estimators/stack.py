@@ -23,9 +23,10 @@ better choice at most.) A fifth of the rows, at most 1000, is left out of its tr
 judges all that, and is given to it afterwards. (400 fixed points are .001 to .50 nats
 worse on three tables.)
 
-Of several columns of y there is one model (:data:`COLUMNS`), with white noise that the
-columns of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
-:data:`COLUMN_STEPS` steps.
+One model of several columns of y is :data:`COLUMNS`, with white noise that the columns
+of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
+:data:`COLUMN_STEPS` steps. :mod:`gpflow_pep.estimators.columns` chooses between it and
+models of each column.
 
 The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
@@ -165,6 +166,7 @@ def fit_stack(
     X: AnyNDArray,
     Y: AnyNDArray,
     column_steps: int | None = None,
+    warps: AnyNDArray | None = None,
 ) -> Stack:
     """Train the components on rows X [N, D], with targets Y [N, 1], and mix them; or
     one model of targets [N, P].
@@ -172,6 +174,7 @@ def fit_stack(
     :param estimator: Whose other settings are those of the components.
     :param column_steps: The most steps of a model of several columns; None: those of
         the estimator, or :data:`COLUMN_STEPS` with many rows.
+    :param warps: Skew and tails of each of several columns, [P, 2], if known.
     """
     began = time.perf_counter()
     y = Y[:, 0]
@@ -201,7 +204,8 @@ def fit_stack(
         if column_steps is None and len(X) > EXACT_BY_SCOUT:
             column_steps = COLUMN_STEPS
         steps = min(estimator.max_iterations, column_steps or estimator.max_iterations)
-        part = train(COLUMNS | {"max_iterations": steps})
+        settings = COLUMNS | {"max_iterations": steps}
+        part = component(estimator, X, Y, settings, seconds, warps=warps)
         z = part._left_out(copies)[1].normal_scores(Y)
         note(
             f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay"
@@ -327,12 +331,14 @@ def component(
     seconds: float,
     start: Hyperparameters | None = None,
     most_steps: int | None = None,
+    warps: AnyNDArray | None = None,
 ) -> Any:
     """Train a copy of an estimator with other settings, for so many seconds at most.
 
     :param start: Where an exact model starts, or the warp of another one.
     :param most_steps: That a user allows, if not the estimator's. With fewer a part is
         complete.
+    :param warps: Skew and tails of each of several columns, [P, 2], if known.
     """
     steps = settings.get("max_iterations", np.inf)
     few = steps < (most_steps or estimator.max_iterations)
@@ -342,7 +348,7 @@ def component(
     with warnings.catch_warnings():
         if few:
             warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
-        part._fit_one(X, Y, start)
+        part._fit_one(X, Y, start, warps)
     if few and part.n_iter_ == steps:
         done = f"These are all {steps} steps of this model."
         part.record_ = part.record_._replace(converged=True, message=done)
