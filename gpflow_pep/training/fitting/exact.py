@@ -400,10 +400,8 @@ class _Problem(NamedTuple):
         begin, now = smooth.copy(), time.perf_counter()
         begin[:D] += np.log(FINE)
         begin[D + 1] = np.log(FINE_NOISE)
-        steps, soon = (
-            min(STEPS_OF_STARTS, max_iterations),
-            now + 0.25 * (deadline - now),
-        )
+        steps = min(STEPS_OF_STARTS, max_iterations)
+        soon = now + SHARE_OF_FINE * (deadline - now)
         vector, fine = self.ascend(begin, steps, soon)
         rival = fine.objective - CLEARLY * len(self.X)
         other, ascent = self.ascend(smooth, max_iterations, deadline, rival)
@@ -472,14 +470,19 @@ def find_start(
     input_of_line: int | None = None,
 ) -> Hyperparameters:
     """Find where the training of any kernel starts, by :data:`STEPS_OF_STARTS` steps of
-    the Matérn 5/2 kernel with one noise variance from both starts.
+    the Matérn 5/2 kernel with one noise variance from both starts. It is the smooth
+    start, unless that is clearly behind.
 
     :param X: Standardised inputs, [N, D].
     :param y: Standardised targets, [N].
     """
     limits: dict[str, Any] = {"max_iterations": STEPS_OF_STARTS, "deadline": deadline}
     limits["input_of_line"] = input_of_line
-    start = start_after(*fit_exact(X, y, **limits))
+    theta, record = fit_exact(X, y, **limits)
+    smooth, fine = record.starts
+    if fine.objective < smooth.objective + CLEARLY * len(X):
+        return Hyperparameters.smooth(X.shape[1])
+    start = start_after(theta, record)
     assert start is not None  # as no start was given
     return start
 
