@@ -346,11 +346,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             model, self.record_, self._judged = trained.model, trained.record, trained
             self.n_iter_ = trained.record.iterations
             if trained.scores is not None:
-                units, slope = getattr(self, "_target", None), 0.0
-                if units is not None:
-                    slope = float(
-                        np.mean(np.nansum(log_slopes(units, likelihood, Y), axis=1))
-                    )
+                slope = self._mean_log_slope(likelihood, Y)
                 self.alpha_scores_ = {
                     a: float(b) + slope for a, b in trained.scores.items()
                 }
@@ -358,6 +354,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self._set_model(model)
         self._posterior = ensemble_posterior(model)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
+
+    def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
+        """Compute what a row's log density in the units of the model, on average, lacks
+        of that in the units of y.
+        """
+        units = getattr(self, "_target", None)
+        if units is None:
+            return 0.0
+        slopes = np.nansum(log_slopes(units, likelihood, Y), axis=1)
+        return float(np.mean(slopes))
 
     def _attempts(
         self, num_rows: int, likelihood: Likelihood, batch_size: int | None
