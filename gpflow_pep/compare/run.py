@@ -360,9 +360,9 @@ def _details(
         (n for n in losses if not is_separate(n)), key=losses.__getitem__, default=None
     )
     if together is not None and len(data.targets) > 1:
-        pipeline = outcomes[Trial(together, 1)].pipeline
-        if pipeline[-1].mixes_outputs_:
-            others = errors_given_others(pipeline, X, y)
+        mixture = outcomes[Trial(together, 1)].pipeline
+        if mixture is not None and mixture[-1].mixes_outputs_:
+            others = errors_given_others(mixture, X, y)
             details = details._replace(given_others=others)
     return details
 

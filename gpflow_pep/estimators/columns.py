@@ -145,7 +145,8 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
             part = ways.train_together(seconds, None, TRIAL_STEPS, trial)
             of_trial = Y[rows][:, trial]
             tried[JOINT] = left_out_densities(part, X[rows], of_trial)
-            helps = np.nanmean(given_others_densities(part, of_trial)) > most
+            given = given_others_densities(part, of_trial)
+            helps = bool(np.nanmean(given) > most)
     means = common_means(tried)
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
     lines = [
