@@ -83,51 +83,51 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
 def _row(comparison: Comparison, name: str) -> dict[str, object]:
     fits, failed = comparison.fits_of(name), comparison.num_failed(name)
+    scores = comparison.scores_of(name)
     row: dict[str, object] = {"alpha": comparison.candidates[name]}
-    scores, metrics = comparison.scores_of(name), comparison.metrics
-    for metric in metrics:
+    for metric in comparison.metrics:
         values = scores[metric.name]
-        row |= {
-            metric.name: np.nan if failed else values.mean(),
-            f"{metric.name}_se": values.sem(),
-        }
-    change, word = Difference(np.nan, np.nan, 0.0), ""
-    if comparison.best is not None and not failed:
-        change = comparison.difference(name, comparison.best)
-        if name == comparison.best:
-            word = SAVED
-        elif _unstable_part(fits):
-            word = UNSTABLE
-        elif name == DEFAULT and wins_each_window(comparison, comparison.best):
-            word = WORSE
-        else:
-            word = verdict(change, *_beside_constant(comparison, name))
+        row[metric.name] = np.nan if failed else values.mean()
+        row[f"{metric.name}_se"] = values.sem()
+    change, word = _beside_saved(comparison, name)
     row |= {
         "difference": change.mean,
         "difference_se": change.error,
         "verdict": word,
-    }
-    row |= {
-        key: np.mean([getattr(fit, key) for fit in fits])
-        for key in ("seconds", "iterations")
-    }
-    row |= {
+        "seconds": np.mean([fit.seconds for fit in fits]),
+        "iterations": np.mean([fit.iterations for fit in fits]),
         "fits": len(fits),
         "converged": sum(fit.converged for fit in fits),
         "failed": failed,
     }
-    for y in (
-        comparison.data.targets
-        if len(comparison.data.targets) > 1 and not failed
-        else ()
-    ):
-        rows = (
-            comparison.held_out[name].query("target == @y.name").drop(columns="target")
-        )
-        each = pd.DataFrame(
-            [of_rows.scores(part) for _, part in rows.groupby("part")]
-        ).mean()
-        row |= {f"{metric.name}({y.name})": each[metric.name] for metric in metrics}
+    if len(comparison.data.targets) > 1 and not failed:
+        row |= _scores_of_targets(comparison, name)
+    return row
+
+
+def _beside_saved(comparison: Comparison, name: str) -> tuple[Difference, str]:
+    """Give the difference of a model to the saved one, and its verdict."""
+    if comparison.best is None or comparison.num_failed(name):
+        return Difference(np.nan, np.nan, 0.0), ""
+    change = comparison.difference(name, comparison.best)
+    if name == comparison.best:
+        return change, SAVED
+    if _unstable_part(comparison.fits_of(name)):
+        return change, UNSTABLE
+    if name == DEFAULT and wins_each_window(comparison, comparison.best):
+        return change, WORSE
+    return change, verdict(change, *_beside_constant(comparison, name))
+
+
+def _scores_of_targets(comparison: Comparison, name: str) -> dict[str, object]:
+    """Average the scores of each of several targets over parts, in its own units."""
+    row: dict[str, object] = {}
+    table = comparison.held_out[name]
+    for y in comparison.data.targets:
+        rows = table[table["target"] == y.name].drop(columns="target")
+        parts = [of_rows.scores(part) for _, part in rows.groupby("part")]
+        means = pd.DataFrame(parts).mean()
+        row |= {f"{m.name}({y.name})": means[m.name] for m in comparison.metrics}
     return row
 
 
@@ -377,55 +377,84 @@ def usable_for(comparison: Comparison) -> str:
     """Word what the saved model's predictions are good for: the first sentence that
     holds.
     """
-    numbers, logarithms = (
-        comparison.data.kind == "numbers",
-        comparison.likelihood == LOGARITHMS,
-    )
-    gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
-    usual = np.mean(
-        [fit.iterations for fit in comparison.fits_of(str(comparison.best))]
-    )
-    final = comparison.final
-    if (
-        final
-        and final.message.startswith(OVER)
-        and final.iterations <= LEAST_STEPS * usual
-    ):
-        if final.iterations:
-            end = f"after {final.iterations} of about {usual:.0f} steps of its training"
-        else:
-            end = "before it could be trained"
-        return (
-            f"Do not use it yet: the time ran out {end} on all rows. Raise --minutes."
-        )
+    if ended := _cut_short(comparison):
+        return ended
     if any(_too_good(comparison)):
         return "Read the warning of such scores before you use it."
+    gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
         return "Do not use it: it predicts no better than a constant."
-    errors, densities = (
-        "means" if numbers else "classes",
-        DENSITIES[comparison.data.kind],
-    )
-    centre, better = "medians" if logarithms else errors, better_at_errors(comparison)
-    wrong = width_of_intervals(comparison) if numbers and gain >= LEAST_GAIN else ""
-    good = [centre] * (logarithms or not better) + [densities] * (not wrong)
-    shares = {}
-    if numbers:
-        shares = _explained_of(comparison, without_limits(_latest(comparison)))
-    unknown = _list([f"'{name}'" for name, share in shares.items() if share <= 0.0])
-    text = f"Use its {' and its '.join(good)}." if good else ""
+    kind, better = comparison.data.kind, better_at_errors(comparison)
     if gain < LEAST_GAIN:
-        text = f"Use its {use} but not its {densities}: a constant has a better NLPD."
-    elif missed := "" if numbers else _missed(comparison):
-        text = (
+        sentences = [
+            f"Use its {use} but not its {DENSITIES[kind]}: a constant has a better"
+            " NLPD."
+        ]
+    elif kind == "classes":
+        sentences = [_use_of_classes(comparison, better)]
+    else:
+        sentences = _use_of_numbers(comparison, better)
+    if better:
+        errors = USES[METRICS[kind][1].name]
+        sentences.append(f"For {errors}, take {better}.")
+    return " ".join(sentences)
+
+
+def _cut_short(comparison: Comparison) -> str:
+    """Word that the time ended the training on all rows early; empty if it did not."""
+    final = comparison.final
+    if final is None or not final.message.startswith(OVER):
+        return ""
+    fits = comparison.fits_of(str(comparison.best))
+    usual = np.mean([fit.iterations for fit in fits])
+    if final.iterations > LEAST_STEPS * usual:
+        return ""
+    end = "before it could be trained"
+    if final.iterations:
+        end = f"after {final.iterations} of about {usual:.0f} steps of its training"
+    return f"Do not use it yet: the time ran out {end} on all rows. Raise --minutes."
+
+
+def _use_of_classes(comparison: Comparison, better: str) -> str:
+    """Word what predictions of classes are good for.
+
+    :param better: The baseline that names classes better; empty if there is none.
+    """
+    if missed := _missed(comparison):
+        return (
             f"Use its probabilities to rank rows; do not rely on it to name {missed}."
         )
-    elif unknown:
-        advice = "look at the rows that it predicts worst"
-        text = f"Its {centre} of {unknown} are no better than a constant: {advice}."
-    width = f"Its {densities} are {wrong}." if wrong else ""
-    other = f"For {errors}, take {better}." if better else ""
-    return " ".join(filter(None, (text, width, other)))
+    if better:
+        return "Use its probabilities."
+    return "Use its classes and its probabilities."
+
+
+def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
+    """Word what predictions of numbers are good for, and what is wrong with intervals.
+
+    :param better: The baseline with better means; empty if there is none.
+    """
+    has_medians = comparison.likelihood == LOGARITHMS
+    centre = "medians" if has_medians else "means"
+    wrong = width_of_intervals(comparison)
+    shares = _explained_of(comparison, without_limits(_latest(comparison)))
+    unknown = [f"'{name}'" for name, share in shares.items() if share <= 0.0]
+    good = []
+    if has_medians or not better:
+        good.append(centre)
+    if not wrong:
+        good.append("intervals")
+    sentences = []
+    if unknown:
+        sentences.append(
+            f"Its {centre} of {_list(unknown)} are no better than a constant: look at"
+            " the rows that it predicts worst."
+        )
+    elif good:
+        sentences.append(f"Use its {' and its '.join(good)}.")
+    if wrong:
+        sentences.append(f"Its intervals are {wrong}.")
+    return sentences
 
 
 def better_at_errors(comparison: Comparison) -> str:
@@ -588,43 +617,51 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     """Word that predictions are better than those of new rows will be, and by which
     inputs.
     """
-    if comparison.best is None or without_limits(rows := _held_out(comparison)).empty:
+    if comparison.best is None or without_limits(_held_out(comparison)).empty:
         return
-    table = comparison.details.importance if comparison.details else None
-    means = (
-        pd.Series(dtype=np.float64) if table is None else table["mean"].clip(lower=0.0)
-    )
-    least = (
-        GOOD_ALONE if len(means) > 2 and means.max() > ALONE * means.sum() else TOO_GOOD
-    )
-    most = [
-        str(name) for name in means.index[means > 0.1 * means.max()][:MOST_SUSPECTS]
-    ]
+    sizes = _sizes_of_inputs(comparison)
+    least = TOO_GOOD
+    if len(sizes) > 2 and sizes.max() > ALONE * sizes.sum():
+        least = GOOD_ALONE
+    suspects = [str(name) for name in sizes.index[sizes > 0.1 * sizes.max()]]
+    for share, words, computed in _shares_explained(comparison):
+        is_too_good = share > least and len(_held_out(comparison)) >= FEWEST_GOOD
+        if not computed and not is_too_good:
+            continue
+        most_named = MOST_SUSPECTS if share > TOO_GOOD else 1
+        names = _list([repr(name) for name in computed or suspects[:most_named]])
+        by = f", nearly all by {names}" if names else ""
+        yield (
+            f"Too good to be true? {share:.1%} of the {words}{by}. Leave out"
+            " (--drop) what is computed from the target, or is not known when a"
+            " row is predicted; else trust the scores."
+        )
+
+
+def _sizes_of_inputs(comparison: Comparison) -> "pd.Series[float]":
+    """Give how much each input matters, 0 at least; empty if that is not known."""
+    details = comparison.details
+    if details is None or details.importance is None:
+        return pd.Series(dtype=np.float64)
+    return details.importance["mean"].clip(lower=0.0)
+
+
+def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list[str]]]:
+    """Give the share of the errors of a constant that is avoided, or of the variance of
+    each target that is explained; in words, of what; and the inputs that the target is
+    computed from.
+    """
     if comparison.data.kind == "classes":
+        rows = _held_out(comparison)
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()
-        share, words = (
-            1.0 - wrong / max(constant, 1e-9),
-            "errors of a constant are avoided",
-        )
-        shares: list[tuple[float, str, list[str]]] = [(share, words, [])]
-    else:
-        pairs = zip(explained(comparison).values(), comparison.data.targets)
-        of_y, X = "variance of '{}' is explained", comparison.data.X
-        shares = [(share, of_y.format(y.name), formula(X, y)) for share, y in pairs]
-    for share, words, computed in shares:
-        if computed or (share > least and len(rows) >= FEWEST_GOOD):
-            names = computed or most[: 1 if share <= TOO_GOOD else None]
-            by = (
-                f", nearly all by {_list([f'{name!r}' for name in names])}"
-                if names
-                else ""
-            )
-            yield (
-                f"Too good to be true? {share:.1%} of the {words}{by}. Leave out"
-                " (--drop) what is computed from the target, or is not known when a"
-                " row is predicted; else trust the scores."
-            )
+        share = 1.0 - wrong / max(constant, 1e-9)
+        yield share, "errors of a constant are avoided", []
+        return
+    shares = explained(comparison).values()
+    for share, y in zip(shares, comparison.data.targets):
+        words = f"variance of '{y.name}' is explained"
+        yield share, words, formula(comparison.data.X, y)
 
 
 def together_or_separate(comparison: Comparison) -> str:
