@@ -91,8 +91,8 @@ def _scorer_files(estimator: Any) -> SavedFiles:
 
 
 def _steps_of(estimator: Any) -> list[Any]:
-    """Give the steps of a pipeline, or an estimator alone: the encoder of a table, scalers
-    and a fitted estimator; refuse others.
+    """Give the steps of a pipeline, or an estimator alone: the encoder of a table,
+    scalers and a fitted estimator; refuse others.
     """
     steps = [estimator]
     if isinstance(estimator, Pipeline):
