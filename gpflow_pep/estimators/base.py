@@ -42,6 +42,7 @@ from ..training.choosing.ensemble import (
     near_rows,
 )
 from ..training.choosing.near import LEAST_ROWS
+from ..training.fitting.exact import Hyperparameters
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
 from ..training.fitting.points import OVER, copies_of, may_be_trials
 from .inputs import (
@@ -56,7 +57,13 @@ from .inputs import (
     words_refused,
 )
 from .numpy_parts import numpy_ensembles
-from .parts import ROWS, make_inducing_variable, make_kernel, wants_near_rows
+from .parts import (
+    ROWS,
+    make_inducing_variable,
+    make_kernel,
+    start_at,
+    wants_near_rows,
+)
 from .stack import Stack
 from .target_units import log_slopes
 from .trainer import Attempts, Trained, tied_model, train_by_batches, train_model
@@ -286,14 +293,21 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         scaled: AnyNDArray = self._scaler.transform(X)
         return scaled
 
-    def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
-        """Train on inputs [N, D] and targets [N, P] as the model takes them."""
+    def _train(
+        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None = None
+    ) -> None:
+        """Train on inputs [N, D] and targets [N, P] as the model takes them.
+
+        :param start: Where a kernel by name starts; None: as it is made.
+        """
         seed = self._seed()
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
         likelihood = self._make_likelihood()
         attempts = self._attempts(len(X), likelihood, batch_size)
         kernel = self._make_kernel(X, Y)
+        if start is not None:
+            start_at(start, kernel, likelihood)
         first, *_ = getattr(kernel, "latent_kernels", [kernel])
         several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
         many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
@@ -332,11 +346,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             model, self.record_, self._judged = trained.model, trained.record, trained
             self.n_iter_ = trained.record.iterations
             if trained.scores is not None:
-                units, slope = getattr(self, "_target", None), 0.0
-                if units is not None:
-                    slope = float(
-                        np.mean(np.nansum(log_slopes(units, likelihood, Y), axis=1))
-                    )
+                slope = self._mean_log_slope(likelihood, Y)
                 self.alpha_scores_ = {
                     a: float(b) + slope for a, b in trained.scores.items()
                 }
@@ -344,6 +354,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self._set_model(model)
         self._posterior = ensemble_posterior(model)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
+
+    def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
+        """Compute what a row's log density in the units of the model, on average, lacks
+        of that in the units of y.
+        """
+        units = getattr(self, "_target", None)
+        if units is None:
+            return 0.0
+        slopes = np.nansum(log_slopes(units, likelihood, Y), axis=1)
+        return float(np.mean(slopes))
 
     def _attempts(
         self, num_rows: int, likelihood: Likelihood, batch_size: int | None

@@ -348,7 +348,10 @@ def component(
     with warnings.catch_warnings():
         if few:
             warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
-        part._fit_one(X, Y, start, warps)
+        if warps is None:
+            part._fit_one(X, Y, start)
+        else:
+            part._fit_one(X, Y, start, warps)
     if few and part.n_iter_ == steps:
         done = f"These are all {steps} steps of this model."
         part.record_ = part.record_._replace(converged=True, message=done)

@@ -444,7 +444,7 @@ def _scaled_squared_distances(
 @convert_user_code
 def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
     """[N], or [L, N] of several latent functions: prior variances of f at some rows."""
-    same = centred(kernel)
+    same: Any = centred(kernel)
     if isinstance(kernel, MultioutputKernel):
         return tf.transpose(same(X, full_cov=False, full_output_cov=False))
     return same(X, full_cov=False)
