@@ -308,28 +308,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         kernel = self._make_kernel(X, Y)
         if start is not None:
             start_at(start, kernel, likelihood)
-        first, *_ = getattr(kernel, "latent_kernels", [kernel])
-        several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
-        many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
-        number = (
-            FIRST_POINTS
-            if attempts.grows and (is_mixed(kernel) or not many)
-            else MANY_POINTS
-        )
-        if not isinstance(self.num_inducing, str):
-            number = int(self.num_inducing)
-        elif isinstance(self.inducing, str) and self.inducing == ROWS:
-            number = len(X)
-        points = make_inducing_variable(self.inducing, X, number, first, seed)
+        points = self._first_points(X, Y, kernel, likelihood, attempts, seed)
         self.alpha_scores_: dict[float, float] | None = None
+        # The power in the middle: from there it is not far to the others.
+        alpha = attempts.alphas[len(attempts.alphas) // 2]
+        parts = kernel, likelihood, points
         if batch_size is not None:
-            model: Any = tied_model(
-                Y, kernel, likelihood, points, alpha=attempts.alphas[0]
-            )
+            model: Any = tied_model(Y, *parts, alpha=alpha)
         else:
-            # The power in the middle: from there it is not far to the others.
-            alpha = attempts.alphas[len(attempts.alphas) // 2]
-            model = self._make_model((X, Y), kernel, likelihood, points, alpha=alpha)
+            model = self._make_model((X, Y), *parts, alpha=alpha)
         if before is not None:
             assign_same(model, heaviest(before, from_points=True))
         if batch_size is not None:
@@ -337,12 +324,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             options = batch_size, seed, attempts.end
             self.n_iter_ = train_by_batches(self, model, (X, Y), *options)
         else:
-            grows = attempts.grows and bool(
-                points.num_inducing < len(np.unique(X, axis=0))
-            )
-            trained = train_model(
-                self, model, (X, Y), attempts._replace(grows=grows), seed
-            )
+            few = points.num_inducing < len(np.unique(X, axis=0))
+            attempts = attempts._replace(grows=attempts.grows and bool(few))
+            trained = train_model(self, model, (X, Y), attempts, seed)
             model, self.record_, self._judged = trained.model, trained.record, trained
             self.n_iter_ = trained.record.iterations
             if trained.scores is not None:
@@ -354,6 +338,28 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self._set_model(model)
         self._posterior = ensemble_posterior(model)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
+
+    def _first_points(
+        self,
+        X: AnyNDArray,
+        Y: AnyNDArray,
+        kernel: Any,
+        likelihood: Likelihood,
+        attempts: Attempts,
+        seed: int,
+    ) -> Any:
+        """Make the inducing variable that training starts with."""
+        first, *_ = getattr(kernel, "latent_kernels", [kernel])
+        several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
+        many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
+        number = MANY_POINTS
+        if attempts.grows and (is_mixed(kernel) or not many):
+            number = FIRST_POINTS
+        if not isinstance(self.num_inducing, str):
+            number = int(self.num_inducing)
+        elif isinstance(self.inducing, str) and self.inducing == ROWS:
+            number = len(X)
+        return make_inducing_variable(self.inducing, X, number, first, seed)
 
     def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
         """Compute what a row's log density in the units of the model, on average, lacks
@@ -369,20 +375,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self, num_rows: int, likelihood: Likelihood, batch_size: int | None
     ) -> Attempts:
         """Decide what training tries."""
-        is_word = isinstance(self.alpha, str)
+        is_word = isinstance(self.alpha, str) and self.alpha in ("auto", "mix")
         mixes, judged = is_word and self.alpha == "mix", False
-        if not is_word and np.asarray(self.alpha).dtype != bool:
-            alpha: Any = self.alpha
-            alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
-        elif is_word and self.alpha in ("auto", "mix"):
+        if is_word:
             judged = batch_size is None and has_gaussian_noise(likelihood)
             mixes |= judged and (num_rows < LEAST_ROWS or self.max_seconds is None)
             alphas = ALPHAS if mixes else (0.5,)
         else:
-            expected = "a number in [0, 1], several, 'mix' or 'auto'"
-            raise checks.refusal(
-                "alpha", repr(self.alpha), expected, "Leave it out if in doubt."
-            )
+            alphas = self._powers()
         if batch_size is not None and len(alphas) > 1:
             got, remedy = (
                 f"{self.alpha!r} with minibatches",
@@ -396,6 +396,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return Attempts(
             alphas, mixes, grows, near, time.perf_counter() + self._seconds_of_points()
         )
+
+    def _powers(self) -> tuple[float, ...]:
+        """Read the powers that the user passes as numbers."""
+        alpha: Any = self.alpha
+        if isinstance(alpha, str) or np.asarray(alpha).dtype == bool:
+            expected = "a number in [0, 1], several, 'mix' or 'auto'"
+            remedy = "Leave it out if in doubt."
+            raise checks.refusal("alpha", repr(alpha), expected, remedy)
+        return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
 
     def _set_model(self, model: GPModel | Ensemble) -> None:
         self.model_, self._posterior, self._known_scores = model, None, None
