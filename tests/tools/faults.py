@@ -173,7 +173,7 @@ training/fitting/objectives.py: training/test_training.py
 +for _ in range(0):
 # tables: a month read as a number
 tables/formats.py: tables/test_dates.py
--period = "" if as_written else find_period(counts.index)
+-period = "" if words.as_written else find_period(words.counts.index)
 +period = ""
 # exact fits: one start only
 training/fitting/exact.py: models/test_varying_noise.py::test_fine_parts_are_found
