@@ -377,6 +377,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Decide what training tries."""
         is_word = isinstance(self.alpha, str) and self.alpha in ("auto", "mix")
         mixes, judged = is_word and self.alpha == "mix", False
+        alphas: tuple[float, ...]
         if is_word:
             judged = batch_size is None and has_gaussian_noise(likelihood)
             mixes |= judged and (num_rows < LEAST_ROWS or self.max_seconds is None)

@@ -102,7 +102,7 @@ def start_at(start: Hyperparameters, kernel: Kernel, likelihood: Likelihood) -> 
         lengthscales = np.exp(np.mean(start.log_lengthscales))
     main.lengthscales.assign(lengthscales)
     main.variance.assign(np.exp(start.log_variance))
-    noise = getattr(likelihood.variance, "variance", likelihood.variance)
+    noise: Any = getattr(likelihood.variance, "variance", likelihood.variance)
     noise.assign(max(np.exp(start.log_noise), 1.001 * LEAST_NOISE))
 
 

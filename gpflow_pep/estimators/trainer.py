@@ -114,7 +114,8 @@ def train_model(
     many = len(data[0]) >= LEAST_ROWS and tries
     trainings = len(attempts.alphas) + (attempts.grows and not many)
     train = Trainer(estimator, trainings, attempts.end)
-    whole, left_out, validation = model, None, None
+    whole, left_out = model, None
+    validation: Any = None
     fast: Any = train
     if many and attempts.grows and _begins_with_some(whole):
         fast = train.on_some
@@ -148,7 +149,7 @@ class _Growth(NamedTuple):
     points: tuple[PointsScore, ...]
     records: dict[float, MaximiseRecord]  #: Of powers that are trained already.
     cut: str  #: Why more points were not tried, if the time was over.
-    train: Callable[[GPModel], MaximiseRecord]
+    train: Callable[..., MaximiseRecord]
     attempts: Attempts
 
     def trainer_of_powers(self, train: "Trainer") -> Callable[[GPModel], None]:
@@ -217,8 +218,9 @@ def _with_powers(
         if len(attempts.alphas) == 1:
             refit(model)
             return model, None
-        options = {"validation": validation, "refit": refit}
-        chosen = select_alpha(model, attempts.alphas, **options)
+        chosen = select_alpha(
+            model, attempts.alphas, validation=validation, refit=refit
+        )
         return model, {score.alpha: score.log_density for score in chosen.scores}
     mixed = ensemble_of_powers(model, attempts.alphas, weights="uniform", refit=refit)
     if time.perf_counter() >= attempts.end:
@@ -232,8 +234,8 @@ def _with_powers(
     mixed = ensemble_of_models(mixed.models, validation=validation, **prior)
     if len(mixed.models) == 1 or mixed.record is None:
         return mixed, None
-    by_power = mixed.record.alphas, mixed.record.log_densities
-    return mixed, dict(zip(*by_power, strict=True))
+    by_power: Any = zip(mixed.record.alphas, mixed.record.log_densities, strict=True)
+    return mixed, dict(by_power)
 
 
 def _judged(
