@@ -2,6 +2,7 @@
 accepted.
 """
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from cases.refusals import (
 )
 from cases.tied import MODELS
 
-from gpflow_pep.models import PEPClassification
+from gpflow_pep.models import PEPClassification, PEPRegression
 
 CHANGELOG = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
 
@@ -189,3 +190,9 @@ def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
         model.predict_y(X)
+
+
+@pytest.mark.parametrize("model", [PEPRegression, PEPClassification])
+def test_constructors_show_their_arguments(model: type) -> None:
+    arguments = inspect.signature(model).parameters
+    assert {"data", "kernel", "inducing_variable", "alpha"} <= set(arguments)
