@@ -193,6 +193,6 @@ def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("model", [PEPRegression, PEPClassification])
-def test_constructors_show_their_arguments(model: type) -> None:
+def test_constructors_show_arguments(model: type) -> None:
     arguments = inspect.signature(model).parameters
     assert {"data", "kernel", "inducing_variable", "alpha"} <= set(arguments)
