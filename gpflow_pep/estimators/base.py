@@ -79,6 +79,7 @@ PREDICTION_CHUNK = 10_000
 MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
+    "order",  # of classes, which changes labels alone
     *(
         "num_inducing",
         "alpha",
@@ -631,9 +632,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """
         settings = self.get_params(deep=False)
         others = [settings.pop(name) for name in _NOT_COMPILED if name in settings]
-        named = all(
-            isinstance(value, (str, int, float, bool)) for value in settings.values()
-        )
+        plain = str, int, float, bool, type(None)
+        named = all(isinstance(value, plain) for value in settings.values())
         if not named or any(isinstance(value, InducingVariables) for value in others):
             return None
         eager, device = tf.config.functions_run_eagerly(), tf.zeros([]).device
