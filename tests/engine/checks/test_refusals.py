@@ -27,7 +27,7 @@ from cases.refusals import (
 )
 from cases.tied import MODELS
 
-from gpflow_pep.models import PEPClassification, PEPRegression
+from gpflow_pep.models import PEP, PEPClassification, PEPRegression
 
 CHANGELOG = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
 
@@ -192,7 +192,7 @@ def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
         model.predict_y(X)
 
 
-@pytest.mark.parametrize("model", [PEPRegression, PEPClassification])
+@pytest.mark.parametrize("model", [PEPRegression, PEP])
 def test_constructors_show_arguments(model: type) -> None:
     arguments = inspect.signature(model).parameters
     assert {"data", "kernel", "inducing_variable", "alpha"} <= set(arguments)
