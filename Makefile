@@ -16,6 +16,8 @@ CHECK_PYTHON := import sys; version = sys.version_info[:2]; \
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 TRY ?= full
+# Of docs: more options of Sphinx, such as -D plot_gallery=0, which runs no tutorial.
+DOCS ?=
 # Of test-matrix: interpreters by name or path, versions, and which tests (see tests/tools/matrix.py).
 PYTHONS ?= python3.10 python3.11 python3.12
 ENDS ?= oldest newest
@@ -65,7 +67,7 @@ types: $(STAMP)  ## check the types with mypy
 	$(BIN)/mypy
 
 docs: $(STAMP)  ## build the documentation in docs/_build/html; a warning is an error
-	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -b html $(DOCS) docs docs/_build/html
 
 demo: $(STAMP)  ## compare models on data of scikit-learn; reports in demo-output
 	$(BIN)/gpflow-pep compare --example diabetes --folds 3 --out demo-output/diabetes

@@ -2,6 +2,7 @@
 baselines.
 """
 
+from itertools import product
 from typing import Any
 
 import gpflow
@@ -185,33 +186,57 @@ class WholeSVGP(PEPClassifier):
         return _AllRows(model, self._data)
 
 
-def _baselines(numbers: bool, counts: bool, seed: int, words: int) -> dict[str, Any]:
-    """Make scikit-learn's: a constant, a linear model whose penalty is chosen, boosted
-    trees.
-
-    :param words: How many columns, the first ones, have words for trees.
+def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
+    """Make the mean, a linear model whose penalty is chosen, boosted trees, and, of few
+    rows, an exact Gaussian process.
     """
-    # Our own rows end the training, and the trees are trained again on all.
-    options: dict[str, Any] = {"early_stopping": False, "random_state": seed}
-    options["categorical_features"] = list(range(words)) or None
-    if numbers:
-        linear: Any = RidgeCV(np.logspace(-3.0, 3.0, 13))
-        if counts:
-            poisson = PoissonRegressor(solver="newton-cholesky", max_iter=1000)
-            linear = GridSearchCV(poisson, {"alpha": np.logspace(-4.0, 1.0, 6)})
-        loss = "poisson" if counts else "squared_error"
-        trees = HistGradientBoostingRegressor(loss=loss, **options)
-        return {
-            TRIVIAL["numbers"]: WithSpread(DummyRegressor(), 0.0, counts),
-            "log-linear" if counts else "linear": WithSpread(
-                make_pipeline(StandardScaler(), linear), counts=counts
-            ),
-            TREES: WithSpread(trees, counts=counts),
-        }
-    return {
+    counts = settings.likelihood in COUNTS
+    linear: Any = RidgeCV(np.logspace(-3.0, 3.0, 13))
+    name, loss = "linear", "squared_error"
+    if counts:
+        poisson = PoissonRegressor(solver="newton-cholesky", max_iter=1000)
+        linear = GridSearchCV(poisson, {"alpha": np.logspace(-4.0, 1.0, 6)})
+        name, loss = "log-linear", "poisson"
+    scaled = make_pipeline(StandardScaler(), linear)
+    trees = HistGradientBoostingRegressor(loss=loss, **_tree_options(data, settings))
+    baselines: dict[str, Any] = {
+        TRIVIAL["numbers"]: WithSpread(DummyRegressor(), 0.0, counts),
+        name: WithSpread(scaled, counts=counts),
+        TREES: WithSpread(trees, counts=counts),
+    }
+    if settings.likelihood in GAUSSIAN and len(data.X) <= EXACT_ROWS:
+        options = _options(settings)
+        baselines["exact GP"] = PEPRegressor(
+            "matern52", inducing=ROWS, near_rows=0, **options
+        )
+    return baselines
+
+
+def _baselines_of_classes(data: Cleaned, settings: Settings) -> dict[str, Any]:
+    """Make the frequencies, a linear model, boosted trees, and, if the rows are not too
+    many, GPflow's SVGP.
+    """
+    trees = HistGradientBoostingClassifier(**_tree_options(data, settings))
+    baselines: dict[str, Any] = {
         TRIVIAL["classes"]: DummyClassifier(strategy="prior"),
         "linear": make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
-        TREES: StoppedTrees(HistGradientBoostingClassifier(**options)),
+        TREES: StoppedTrees(trees),
+    }
+    if len(data.X) <= MOST_ROWS:
+        kernel, number = settings.configurations[0]
+        points = MANY_POINTS if number == AUTO else number
+        options = _options_of_points(settings)
+        baselines["SVGP"] = WholeSVGP(kernel, num_inducing=points, alpha=0.0, **options)
+    return baselines
+
+
+def _tree_options(data: Cleaned, settings: Settings) -> dict[str, Any]:
+    """Give the arguments of boosted trees, in whose columns words are first."""
+    return {
+        # Our own rows end the training, and the trees are trained again on all.
+        "early_stopping": False,
+        "random_state": settings.seed,
+        "categorical_features": list(range(num_words(data.formats))) or None,
     }
 
 
@@ -269,50 +294,77 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
     """Make all models, untrained, with their powers (NaN where there is
     none), by name.
     """
-    numbers, likelihood = data.kind == "numbers", settings.likelihood
-    kind: Any = PEPRegressor if numbers else PEPClassifier
-    options: dict[str, Any] = {} if likelihood == "auto" else {"likelihood": likelihood}
-    if settings.order is not None:
-        options["order"] = settings.order
-    options |= {
+    choices = _defaults(data, settings) | _singles(data, settings)
+    if data.kind == "numbers":
+        baselines = _baselines_of_numbers(data, settings)
+    else:
+        baselines = _baselines_of_classes(data, settings)
+    if not settings.baselines:
+        baselines = {TRIVIAL[data.kind]: baselines[TRIVIAL[data.kind]]}
+    if len(data.targets) > 1:
+        choices |= _separate(choices)
+        baselines = {name: SeparateRegressors(b) for name, b in baselines.items()}
+    return choices | {name: (np.nan, model) for name, model in baselines.items()}
+
+
+def _defaults(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
+    """Make the default, and if the target is skewed that of its logarithms."""
+    options = _options(settings)
+    if not settings.near_rows:
+        options["near_rows"] = 0
+    kind = _estimator(data)
+    defaults = {DEFAULT: (np.nan, kind(**options))}
+    if is_skewed(data, settings):
+        logarithms = kind(**options, likelihood=LOGARITHMS)
+        defaults[name_of(DEFAULT, LOGARITHMS)] = np.nan, logarithms
+    return defaults
+
+
+def _singles(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
+    """Make a single model at each power, with each kernel and number of points."""
+    options, kind = _options_of_points(settings), _estimator(data)
+    singles = {}
+    for (kernel, number), alpha in product(settings.configurations, settings.alphas):
+        name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, number))
+        model = kind(kernel, num_inducing=number, alpha=alpha, **options)
+        singles[name] = alpha, model
+    return singles
+
+
+def _separate(choices: dict[str, tuple[float, Any]]) -> dict[str, tuple[float, Any]]:
+    """Make a model of each of several targets by itself of each choice but the default,
+    which tries both.
+    """
+    separate = {}
+    for name, (alpha, estimator) in choices.items():
+        if name != DEFAULT:
+            kind = name.partition(" (")[0]
+            of_each = SeparateRegressors(estimator)
+            separate[name_of(kind, label_of(name), SEPARATE)] = alpha, of_each
+    return separate
+
+
+def _estimator(data: Cleaned) -> Any:
+    return PEPRegressor if data.kind == "numbers" else PEPClassifier
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """Give the arguments that all Gaussian processes have."""
+    options: dict[str, Any] = {
         "random_state": settings.seed,
         "max_iterations": settings.max_iterations,
     }
-    near = {} if settings.near_rows else {"near_rows": 0}
-    choices = {DEFAULT: (np.nan, kind(**options, **near))}
-    if is_skewed(data, settings):
-        logarithms = kind(**options, **near, likelihood=LOGARITHMS)
-        choices[name_of(DEFAULT, LOGARITHMS)] = np.nan, logarithms
-    options |= {"inducing": INITS[settings.init], "near_rows": 0}
-    for kernel, number in settings.configurations:
-        for alpha in settings.alphas:
-            name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, number))
-            choices[name] = (
-                alpha,
-                kind(kernel, num_inducing=number, alpha=alpha, **options),
-            )
-    several = len(data.targets) > 1
-    for name, (alpha, estimator) in list(choices.items()) if several else ():
-        if name == DEFAULT:  # which tries both
-            continue
-        choices[name_of(name.partition(" (")[0], label_of(name), SEPARATE)] = (
-            alpha,
-            SeparateRegressors(estimator),
-        )
-    words = num_words(data.formats)
-    baselines = _baselines(numbers, likelihood in COUNTS, settings.seed, words)
-    if not settings.baselines:
-        baselines = {TRIVIAL[data.kind]: baselines[TRIVIAL[data.kind]]}
-    elif numbers and likelihood in GAUSSIAN and len(data.X) <= EXACT_ROWS:
-        baselines["exact GP"] = kind("matern52", **{**options, "inducing": ROWS})
-    elif not numbers and len(data.X) <= MOST_ROWS:
-        kernel, number = settings.configurations[0]
-        points = MANY_POINTS if number == AUTO else number
-        baselines["SVGP"] = WholeSVGP(kernel, num_inducing=points, alpha=0.0, **options)
-    return choices | {
-        name: (np.nan, SeparateRegressors(baseline) if several else baseline)
-        for name, baseline in baselines.items()
-    }
+    if settings.likelihood != "auto":
+        options["likelihood"] = settings.likelihood
+    if settings.order is not None:
+        options["order"] = settings.order
+    return options
+
+
+def _options_of_points(settings: Settings) -> dict[str, Any]:
+    """Give the arguments that Gaussian processes with inducing points have."""
+    inducing = INITS[settings.init]
+    return _options(settings) | {"inducing": inducing, "near_rows": 0}
 
 
 def is_separate(name: str) -> bool:

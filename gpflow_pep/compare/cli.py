@@ -425,69 +425,75 @@ def compare(
 
     Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
     """
-    named = ", ".join(targets) or None
-    for is_wrong, text in (
-        (
-            (data is None) != (not targets),
-            (
-                f"got DATA {data} and --target {named}, expected both or"
-                " neither: name the column of the table to predict."
-            ),
-        ),
-        (
-            data is None and options["task"] is not None,
-            (
-                f"got --task {options['task']} without DATA,"
-                " expected none: an --example has its task."
-            ),
-        ),
-        (
-            data is not None and example is not None,
-            f"got DATA {data} and --example {example}, expected one of them.",
-        ),
-    ):
-        if is_wrong:
-            raise click.UsageError(text)
+    _check_sources(data, targets, example, options["task"])
     settings = {setting.name: options.pop(setting.name) for setting in fields(Settings)}
     with _bad_input():
-        from .folder import NAMES, UNFINISHED, check_folder
-
         checked = Settings(**settings)
         cleaned = _read(data, targets, example, options, checked)
         checked.check_data(cleaned.kind, len(cleaned.targets))
-        check_folder(out)
-        if data is not None and data.resolve() in {
-            (out / name).resolve() for name in NAMES
-        }:
-            got = f"{out}, in which DATA would be replaced"
-            raise refusal(
-                "--out", got, "another folder", "Choose another, or move the file."
-            )
+        _check_results(out, data)
     _, parts, _ = checked.parts()
     jobs = jobs or default_jobs(len(cleaned.X), parts * (1 + len(checked.alphas)))
+    comparison = _compare_alone(cleaned, checked, out, jobs)
+    has_failed = any(fit.failed for fit in comparison.fits)
+    ctx.exit(int(has_failed or comparison.model is None))
+
+
+def _check_sources(
+    data: Path | None, targets: tuple[str, ...], example: str | None, task: str | None
+) -> None:
+    """Refuse a table without a target, and options that exclude each other."""
+    if (data is None) != (not targets):
+        named = ", ".join(targets) or None
+        raise click.UsageError(
+            f"got DATA {data} and --target {named}, expected both or"
+            " neither: name the column of the table to predict."
+        )
+    if data is None and task is not None:
+        raise click.UsageError(
+            f"got --task {task} without DATA, expected none: an --example has its task."
+        )
+    if data is not None and example is not None:
+        raise click.UsageError(
+            f"got DATA {data} and --example {example}, expected one of them."
+        )
+
+
+def _check_results(out: Path, data: Path | None) -> None:
+    """Refuse a folder that cannot be written, or in which the table would be lost."""
+    from .folder import NAMES, check_folder
+
+    check_folder(out)
+    written = {(out / name).resolve() for name in NAMES}
+    if data is not None and data.resolve() in written:
+        got = f"{out}, in which DATA would be replaced"
+        raise refusal(
+            "--out", got, "another folder", "Choose another, or move the file."
+        )
+
+
+def _compare_alone(
+    cleaned: "Cleaned", settings: Settings, out: Path, jobs: int
+) -> "Comparison":
+    """Train in so many processes, while no other command writes the folder."""
+    from .folder import UNFINISHED
+
     scores = out / UNFINISHED
 
     def ended() -> str:
-        return (
-            f"Scores of the fits that ended are in {scores}." if scores.exists() else ""
-        )
+        if not scores.exists():
+            return ""
+        return f"Scores of the fits that ended are in {scores}."
 
     with exit_on_signals(ended), only_writer(out) as alone:
         if alone is False:
-            got, expected = (
-                "a folder that another process writes",
-                "one writer at a time",
-            )
-            raise BadInput(
-                str(refusal("--out", got, expected, "Choose another, or wait."))
-            )
+            got = "a folder that another process writes"
+            remedy = "Choose another, or wait."
+            raise BadInput(str(refusal("--out", got, "one writer at a time", remedy)))
         if sys.stderr.isatty():
             Console(stderr=True).print("Loading TensorFlow ...", style="dim")
         with fits_in_processes(jobs):
-            comparison = _compare(cleaned, checked, out)
-    ctx.exit(
-        int(any(fit.failed for fit in comparison.fits) or comparison.model is None)
-    )
+            return _compare(cleaned, settings, out)
 
 
 @main.command()

@@ -36,6 +36,7 @@ _WHOSE = re.compile(
     r"([ _.-]?(id|nr|no|num|number|code|key|name))?|(.*["
     r" _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
 )
+_KIND = re.compile(f"(?i:(.*[ _.-])?({_KINDS}))")
 #: No window trains on a smaller share of the rows: forecasts from a few early rows are
 #: far worse than those of the model that is saved, and hide how good it is.
 LEAST_TRAINED = 1.0 / 3.0
@@ -237,49 +238,62 @@ def _unused_columns(
     """Word which columns of times, and which of identifiers, rows may have to be held
     out by.
     """
-    known, targets = data.X.attrs["conventions"], data.targets
-    table = table.loc[data.X.index]
-    # Dates go before years, and those in whose order rows are last; of groups those
-    # with such a name go first, and the smallest.
+    times, groups = _times_and_groups(table.loc[data.X.index], data)
+    random = "and rows are held out at random. If"
+    run = f"the scores promise too much: run {command}"
+    if times:
+        is_year, _, name, number = min(times)
+        kind = "years" if is_year else "dates"
+        yield (
+            f"Column '{name}' has {kind}, {random} the model is to predict later rows,"
+            f" {run} {_flag('time_column', name, number - 1, settings)}."
+        )
+    if groups:
+        groups = sorted(groups)
+        _, minus_number, name = groups[0]
+        columns = "Column" if len(groups) == 1 else "Columns"
+        yield (
+            f"{columns} {listed(name for *_, name in groups)} may name whose rows these"
+            f" are, {random} rows of one '{name}' belong together, and new rows are of"
+            f" others, {run} {_flag('group_column', name, -minus_number, settings)}."
+        )
+
+
+def _times_and_groups(
+    table: pd.DataFrame, data: Cleaned
+) -> tuple[list[tuple[bool, bool, str, int]], list[tuple[bool, int, str]]]:
+    """Find columns of times, and of identifiers: how they are preferred, with name and
+    number of values.
+
+    Dates go before years, and those in whose order rows are last; of groups those with
+    such a name go first, and the smallest.
+    """
     times: list[tuple[bool, bool, str, int]] = []
     groups: list[tuple[bool, int, str]] = []
-    for name in map(
-        str, table.columns.difference([y.name for y in targets], sort=False)
-    ):
+    known, targets = data.X.attrs["conventions"], data.targets
+    inputs = table.columns.difference([y.name for y in targets], sort=False)
+    for name in map(str, inputs):
         form = data.formats.get(name) or recognise(table[name], conventions=known)
         if form.kind == "other":
             continue
         values = read_cells(table[name], form).dropna()
-        named, number = bool(_WHOSE.fullmatch(name)), values.nunique()
-        named &= number >= _FEWEST_GROUPS or not re.fullmatch(
-            f"(?i:(.*[ _.-])?({_KINDS}))", name
-        )
-        year = form.kind == "number" and bool(_YEAR.fullmatch(name))
-        if (form.kind == "date" and number >= MIN_ROWS) or (year and number > 2):
-            times.append((year, values.is_monotonic_increasing, name, number))
-        elif (
-            form.kind in ("number", "text")
-            and not year
-            and _repeats(values, targets, named)
-        ):
-            groups.append((not named, -number, name))
-    random, run = (
-        "and rows are held out at random. If",
-        f"the scores promise too much: run {command}",
-    )
-    for year, _, name, number in sorted(times)[:1]:
-        yield (
-            f"Column '{name}' has {'years' if year else 'dates'}, {random} the model is"
-            f" to predict later rows, {run}"
-            f" {_flag('time_column', name, number - 1, settings)}."
-        )
-    for _, number, first in sorted(groups)[:1]:
-        names, several = listed(name for *_, name in sorted(groups)), len(groups) > 1
-        yield (
-            f"Column{'s' * several} {names} may name whose rows these are, {random}"
-            f" rows of one '{first}' belong together, and new rows are of others, {run}"
-            f" {_flag('group_column', first, -number, settings)}."
-        )
+        number = values.nunique()
+        is_year = form.kind == "number" and bool(_YEAR.fullmatch(name))
+        least = 3 if is_year else MIN_ROWS
+        if (is_year or form.kind == "date") and number >= least:
+            times.append((is_year, values.is_monotonic_increasing, name, number))
+        elif form.kind in ("number", "text") and not is_year:
+            is_named = _is_whose(name, number)
+            if _repeats(values, targets, is_named):
+                groups.append((not is_named, -number, name))
+    return times, groups
+
+
+def _is_whose(name: str, number: int) -> bool:
+    """Whether a column of so many values has the name of an identifier."""
+    if not _WHOSE.fullmatch(name):
+        return False
+    return number >= _FEWEST_GROUPS or not _KIND.fullmatch(name)
 
 
 def _flag(setting: str, name: str, most: int, settings: Settings) -> str:

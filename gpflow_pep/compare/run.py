@@ -199,40 +199,52 @@ def compare(
 
 def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     """Put inputs and targets into one table, and name its target or targets."""
-    is_place = isinstance(y, (int, np.integer)) and not isinstance(y, bool)
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if not isinstance(frame, pd.DataFrame):
-        if isinstance(y, str) or is_place:
-            what = "place" if is_place else "name"
-            got = f"{type(X).__name__} and the {what} {y!r} of the target"
-            remedy = "Pass a DataFrame, or targets in the place of the name."
-            raise refusal("X", got, "a table that has this column", remedy)
-        if np.ndim(frame) != 2:
-            remedy = "Reshape it, a row for each datum."
-            raise refusal("X", f"shape {np.shape(frame)}", "[N, D]", remedy)
-        frame = pd.DataFrame(np.asarray(frame)).add_prefix("x")
-    elif is_place:
-        return frame, int(y)
-    elif isinstance(y, str):
+        return _with_targets(_as_frame(X, y), y)
+    if isinstance(y, str):
         return frame, y
-    elif (
-        isinstance(y, (list, tuple))
-        and {*map(type, y)} == {str}
-        and len(y) != len(frame)
-    ):
-        return frame, list(y)  # names, no labels of rows
+    if _is_place(y):
+        return frame, int(y)
+    are_words = isinstance(y, (list, tuple)) and {*map(type, y)} == {str}
+    if are_words and len(y) != len(frame):  # as many words are labels of rows
+        return frame, list(y)
+    return _with_targets(frame, y)
+
+
+def _is_place(y: Any) -> bool:
+    return isinstance(y, (int, np.integer)) and not isinstance(y, bool)
+
+
+def _as_frame(X: Any, y: Any) -> pd.DataFrame:
+    """Name the columns of an array of inputs x0, x1, ...; refuse the name or the place
+    of a target, which it has not.
+    """
+    if isinstance(y, str) or _is_place(y):
+        what = "name" if isinstance(y, str) else "place"
+        got = f"{type(X).__name__} and the {what} {y!r} of the target"
+        remedy = "Pass a DataFrame, or targets in the place of the name."
+        raise refusal("X", got, "a table that has this column", remedy)
+    if np.ndim(X) != 2:
+        remedy = "Reshape it, a row for each datum."
+        raise refusal("X", f"shape {np.shape(X)}", "[N, D]", remedy)
+    return pd.DataFrame(np.asarray(X)).add_prefix("x")
+
+
+def _with_targets(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
+    """Add targets to inputs as columns, [N] or [N, P], and name these."""
     targets = np.asarray(y)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
-    if targets.ndim == 2 and len(targets) == len(frame):
-        names = column_names(y) or [f"y{p}" for p in range(targets.shape[1])]
-        Y = pd.DataFrame(targets, columns=names, index=frame.index)
-        return pd.concat([frame, Y], axis=1), names
-    if targets.shape != (len(frame),):
+    if targets.ndim not in (1, 2) or len(targets) != len(frame):
         expected = f"[{len(frame)}] for {len(frame)} rows of X"
         raise refusal(
             "y", f"shape {targets.shape}", expected, "Pass a target for each row."
         )
+    if targets.ndim == 2:
+        names = column_names(y) or [f"y{p}" for p in range(targets.shape[1])]
+        Y = pd.DataFrame(targets, columns=names, index=frame.index)
+        return pd.concat([frame, Y], axis=1), names
     target = str(getattr(y, "name", None) or "y")
     while target in frame.columns:
         target += "_"
@@ -259,8 +271,7 @@ def _compare(
     data: Cleaned, settings: Settings, callback: Callable[[Progress], None]
 ) -> Comparison:
     trials = Trials(data, settings)
-    needed = max(MIN_ROWS, 2 * trials.data.num_classes) / len(trials.parts[0][0])
-    fractions = [part for part in FRACTIONS if settings.details and part >= needed]
+    fractions = _fractions(trials)
     total = len(trials.candidates) * len(trials.parts) + 1 + len(fractions)
     timed = total - len(trials.parts)  # the trivial model takes no time
     # How much each input matters has a share of the time as each fit has.
@@ -270,20 +281,13 @@ def _compare(
     run = partial(run_trials, trials, budget=budget, reports=reports)
 
     outcomes = run(trials.all())
-    names, parts, left_out = _what_began(trials, outcomes)
-    powers = {name: trials.candidates[name][0] for name in names}
-    tables = {
-        name: [outcomes[Trial(name, part)].table for part in parts] for name in powers
-    }
-    held_out = {
-        name: pd.concat(parts) for name, parts in tables.items() if any(map(len, parts))
-    }
-    fits = [outcomes[Trial(name, part)].fit for part in parts for name in powers]
-    comparison = Comparison(data, settings, powers, fits, held_out, left_out=left_out)
+    comparison = _compared(trials, outcomes)
     best = best_of(comparison)
     if best is None:
         return comparison
-    budget.fits = 1 if left_out else budget.fits  # no learning curve begins then
+    left_out = comparison.left_out
+    if left_out:
+        budget.fits = 1  # no learning curve begins then
     (final,) = run([Trial(best, 0)]).values()
     comparison = replace(comparison, best=best, model=final.pipeline, final=final.fit)
     if not settings.details:
@@ -301,6 +305,31 @@ def _compare(
     if details.importance is None:
         left_out += (IMPORTANCE,)
     return replace(comparison, details=details, left_out=left_out)
+
+
+def _fractions(trials: Trials) -> list[float]:
+    """Give the fractions of the training rows of the first part that a learning curve
+    trains on: none below the fewest rows of a table.
+    """
+    if not trials.settings.details:
+        return []
+    needed = max(MIN_ROWS, 2 * trials.data.num_classes) / len(trials.parts[0][0])
+    return [fraction for fraction in FRACTIONS if fraction >= needed]
+
+
+def _compared(trials: Trials, outcomes: dict[Trial, Outcome]) -> Comparison:
+    """Gather the outcomes of all parts, before a model is saved."""
+    names, parts, left_out = _what_began(trials, outcomes)
+    fits = [outcomes[Trial(name, part)].fit for part in parts for name in names]
+    held_out = {}
+    for name in names:
+        tables = [outcomes[Trial(name, part)].table for part in parts]
+        if any(map(len, tables)):
+            held_out[name] = pd.concat(tables)
+    powers = {name: trials.candidates[name][0] for name in names}
+    return Comparison(
+        trials.data, trials.settings, powers, fits, held_out, left_out=left_out
+    )
 
 
 def _what_began(

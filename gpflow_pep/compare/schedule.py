@@ -44,12 +44,15 @@ class TimeBudget:
     :param seconds: For all fits together.
     :param fits: How many fits share them.
     :param at_once: How many fits run at a time.
+    :ivar lock: Held by the thread that reads or changes it: joblib takes the next task
+        in a thread of its own.
     """
 
     def __init__(self, seconds: float, fits: int, at_once: int = 1) -> None:
         self.end, self.fits, self.at_once = time.perf_counter() + seconds, fits, at_once
         self.overhead: dict[str, float] = {}
         self.overhead_of_first = np.inf
+        self.lock = threading.RLock()
 
     def share(self, model: str) -> float:
         """Find the time for the steps of the next fit, of a model of this name."""
@@ -147,25 +150,14 @@ def _run_in_time(
 
     :raises BrokenProcessPool: If a process was lost.
     """
-    trivial = TRIVIAL[trials.data.kind]
     has_choice = any(is_choice(trial.model) for trial in outcomes)
-    is_over = False
     called: dict[Trial, float] = {}
     raised: list[BaseException] = []
-    lock = threading.RLock()  # joblib takes the next task in a thread of its own
     of_threads = os.getpid() if joblib.effective_n_jobs(None) > 1 else None
 
     def tasks() -> Iterator[Any]:
-        nonlocal has_choice, is_over
-        for trial in waiting:
-            with lock:
-                # A later trial does not begin before an earlier one: all models of a
-                # part are needed to compare them there.
-                is_over = is_over or (has_choice and budget.is_over())
-                if is_over and trial.model != trivial:
-                    continue
-                has_choice |= is_choice(trial.model)
-                seconds = 0.0 if trial.model == trivial else budget.share(trial.model)
+        for trial, seconds in _begin(trials, waiting, budget, has_choice):
+            with budget.lock:
                 called[trial] = time.perf_counter()
                 try:
                     reports(trials.label(trial))
@@ -182,12 +174,36 @@ def _run_in_time(
         with closing(parallel(tasks())) as results:
             for ended in results:
                 waited = time.perf_counter() - called[ended.trial]
-                with lock:
+                with budget.lock:
                     outcomes[ended.trial] = ended.outcome
                     budget.note(ended, waited)
                     reports(trials.label(ended.trial), ended.outcome.fit)
     except BrokenProcessPool:
-        budget.fits += sum(trial not in outcomes for trial in called)
+        budget.fits += len(called.keys() - outcomes.keys())
         raise
     for error in raised:
         raise error
+
+
+def _begin(
+    trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, has_choice: bool
+) -> Iterator[tuple[Trial, float]]:
+    """Give the trials for which there is time, in their order, and the seconds of each.
+
+    :param has_choice: Whether a model that may be saved has been trained.
+    """
+    trivial = TRIVIAL[trials.data.kind]
+    is_over = False
+    for trial in waiting:
+        with budget.lock:
+            # A later trial does not begin before an earlier one: all models of a part
+            # are needed to compare them there.
+            is_over = is_over or (has_choice and budget.is_over())
+            if trial.model == trivial:
+                seconds = 0.0
+            elif is_over:
+                continue
+            else:
+                seconds = budget.share(trial.model)
+                has_choice = has_choice or is_choice(trial.model)
+        yield trial, seconds

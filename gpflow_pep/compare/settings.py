@@ -91,6 +91,16 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if several else value
 
 
+def _as_read(name: str, value: Any) -> Any:
+    """Write the value of a setting as the command line reads it."""
+    value = _plain(value)
+    if name in ("kernel", "num_inducing") and np.shape(value) == (1,):
+        return value[0]
+    if name == "order" and isinstance(value, tuple):
+        return tuple(str(label).strip() for label in value)
+    return value
+
+
 def _choice(names: Iterable[str]) -> Range:
     names = tuple(names)
     return Range(click.Choice(names), f"one of {', '.join(names)}", "Choose one.")
@@ -259,20 +269,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            value = _plain(getattr(self, setting.name))
-            if setting.name in ("alphas", "kernel", "num_inducing"):
-                single = setting.name != "alphas" and np.shape(value) == (1,)
-                value = value[0] if single else value
-            if setting.name == "order" and isinstance(value, tuple):
-                value = tuple(str(label).strip() for label in value)
+            value = _as_read(setting.name, getattr(self, setting.name))
             object.__setattr__(self, setting.name, value)
-        for setting in fields(self):
-            value, allowed = getattr(self, setting.name), setting.metadata["range"]
-            if not (value is setting.default is None or allowed.allows(value)):
+            if value is None and setting.default is None:
+                continue
+            allowed = setting.metadata["range"]
+            if not allowed.allows(value):
                 shown = list(value) if isinstance(value, tuple) else value
                 raise refusal(
                     setting.name, repr(shown), allowed.expected, allowed.remedy
                 )
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Refuse settings that exclude each other."""
         if self.folds is not None and (self.splits, self.test_fraction) != (None, None):
             raise refusal(
                 "folds",
@@ -280,7 +290,6 @@ class Settings:
                 "one of them: folds hold out every row once, splits a random part",
                 "Leave one out.",
             )
-
         if self.horizon is not None:
             self._check_horizon(self.horizon)
         if None not in (self.time_column, self.group_column):

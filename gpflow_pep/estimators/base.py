@@ -42,6 +42,7 @@ from ..training.choosing.ensemble import (
     near_rows,
 )
 from ..training.choosing.near import LEAST_ROWS
+from ..training.fitting.exact import Hyperparameters
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
 from ..training.fitting.points import OVER, copies_of, may_be_trials
 from .inputs import (
@@ -56,7 +57,13 @@ from .inputs import (
     words_refused,
 )
 from .numpy_parts import numpy_ensembles
-from .parts import ROWS, make_inducing_variable, make_kernel, wants_near_rows
+from .parts import (
+    ROWS,
+    make_inducing_variable,
+    make_kernel,
+    start_at,
+    wants_near_rows,
+)
 from .stack import Stack
 from .target_units import log_slopes
 from .trainer import Attempts, Trained, tied_model, train_by_batches, train_model
@@ -72,6 +79,7 @@ PREDICTION_CHUNK = 10_000
 MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
+    "order",  # of classes, which changes labels alone
     *(
         "num_inducing",
         "alpha",
@@ -286,36 +294,30 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         scaled: AnyNDArray = self._scaler.transform(X)
         return scaled
 
-    def _train(self, X: AnyNDArray, Y: AnyNDArray) -> None:
-        """Train on inputs [N, D] and targets [N, P] as the model takes them."""
+    def _train(
+        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None = None
+    ) -> None:
+        """Train on inputs [N, D] and targets [N, P] as the model takes them.
+
+        :param start: Where a kernel by name starts; None: as it is made.
+        """
         seed = self._seed()
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
         batch_size = self._batch_size(len(X))
         likelihood = self._make_likelihood()
         attempts = self._attempts(len(X), likelihood, batch_size)
         kernel = self._make_kernel(X, Y)
-        first, *_ = getattr(kernel, "latent_kernels", [kernel])
-        several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
-        many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
-        number = (
-            FIRST_POINTS
-            if attempts.grows and (is_mixed(kernel) or not many)
-            else MANY_POINTS
-        )
-        if not isinstance(self.num_inducing, str):
-            number = int(self.num_inducing)
-        elif isinstance(self.inducing, str) and self.inducing == ROWS:
-            number = len(X)
-        points = make_inducing_variable(self.inducing, X, number, first, seed)
+        if start is not None:
+            start_at(start, kernel, likelihood)
+        points = self._first_points(X, Y, kernel, likelihood, attempts, seed)
         self.alpha_scores_: dict[float, float] | None = None
+        # The power in the middle: from there it is not far to the others.
+        alpha = attempts.alphas[len(attempts.alphas) // 2]
+        parts = kernel, likelihood, points
         if batch_size is not None:
-            model: Any = tied_model(
-                Y, kernel, likelihood, points, alpha=attempts.alphas[0]
-            )
+            model: Any = tied_model(Y, *parts, alpha=alpha)
         else:
-            # The power in the middle: from there it is not far to the others.
-            alpha = attempts.alphas[len(attempts.alphas) // 2]
-            model = self._make_model((X, Y), kernel, likelihood, points, alpha=alpha)
+            model = self._make_model((X, Y), *parts, alpha=alpha)
         if before is not None:
             assign_same(model, heaviest(before, from_points=True))
         if batch_size is not None:
@@ -323,20 +325,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             options = batch_size, seed, attempts.end
             self.n_iter_ = train_by_batches(self, model, (X, Y), *options)
         else:
-            grows = attempts.grows and bool(
-                points.num_inducing < len(np.unique(X, axis=0))
-            )
-            trained = train_model(
-                self, model, (X, Y), attempts._replace(grows=grows), seed
-            )
+            few = points.num_inducing < len(np.unique(X, axis=0))
+            attempts = attempts._replace(grows=attempts.grows and bool(few))
+            trained = train_model(self, model, (X, Y), attempts, seed)
             model, self.record_, self._judged = trained.model, trained.record, trained
             self.n_iter_ = trained.record.iterations
             if trained.scores is not None:
-                units, slope = getattr(self, "_target", None), 0.0
-                if units is not None:
-                    slope = float(
-                        np.mean(np.nansum(log_slopes(units, likelihood, Y), axis=1))
-                    )
+                slope = self._mean_log_slope(likelihood, Y)
                 self.alpha_scores_ = {
                     a: float(b) + slope for a, b in trained.scores.items()
                 }
@@ -345,24 +340,51 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self._posterior = ensemble_posterior(model)
         self._numpy_ensembles = numpy_ensembles(self._posterior)
 
+    def _first_points(
+        self,
+        X: AnyNDArray,
+        Y: AnyNDArray,
+        kernel: Any,
+        likelihood: Likelihood,
+        attempts: Attempts,
+        seed: int,
+    ) -> Any:
+        """Make the inducing variable that training starts with."""
+        first, *_ = getattr(kernel, "latent_kernels", [kernel])
+        several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
+        many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
+        number = MANY_POINTS
+        if attempts.grows and (is_mixed(kernel) or not many):
+            number = FIRST_POINTS
+        if not isinstance(self.num_inducing, str):
+            number = int(self.num_inducing)
+        elif isinstance(self.inducing, str) and self.inducing == ROWS:
+            number = len(X)
+        return make_inducing_variable(self.inducing, X, number, first, seed)
+
+    def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
+        """Compute what a row's log density in the units of the model, on average, lacks
+        of that in the units of y.
+        """
+        units = getattr(self, "_target", None)
+        if units is None:
+            return 0.0
+        slopes = np.nansum(log_slopes(units, likelihood, Y), axis=1)
+        return float(np.mean(slopes))
+
     def _attempts(
         self, num_rows: int, likelihood: Likelihood, batch_size: int | None
     ) -> Attempts:
         """Decide what training tries."""
-        is_word = isinstance(self.alpha, str)
+        is_word = isinstance(self.alpha, str) and self.alpha in ("auto", "mix")
         mixes, judged = is_word and self.alpha == "mix", False
-        if not is_word and np.asarray(self.alpha).dtype != bool:
-            alpha: Any = self.alpha
-            alphas = check_alphas(alpha) if np.ndim(alpha) else (alpha,)
-        elif is_word and self.alpha in ("auto", "mix"):
+        alphas: tuple[float, ...]
+        if is_word:
             judged = batch_size is None and has_gaussian_noise(likelihood)
             mixes |= judged and (num_rows < LEAST_ROWS or self.max_seconds is None)
             alphas = ALPHAS if mixes else (0.5,)
         else:
-            expected = "a number in [0, 1], several, 'mix' or 'auto'"
-            raise checks.refusal(
-                "alpha", repr(self.alpha), expected, "Leave it out if in doubt."
-            )
+            alphas = self._powers()
         if batch_size is not None and len(alphas) > 1:
             got, remedy = (
                 f"{self.alpha!r} with minibatches",
@@ -376,6 +398,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return Attempts(
             alphas, mixes, grows, near, time.perf_counter() + self._seconds_of_points()
         )
+
+    def _powers(self) -> tuple[float, ...]:
+        """Read the powers that the user passes as numbers."""
+        alpha: Any = self.alpha
+        if isinstance(alpha, str) or np.asarray(alpha).dtype == bool:
+            expected = "a number in [0, 1], several, 'mix' or 'auto'"
+            remedy = "Leave it out if in doubt."
+            raise checks.refusal("alpha", repr(alpha), expected, remedy)
+        return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
 
     def _set_model(self, model: GPModel | Ensemble) -> None:
         self.model_, self._posterior, self._known_scores = model, None, None
@@ -601,9 +632,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """
         settings = self.get_params(deep=False)
         others = [settings.pop(name) for name in _NOT_COMPILED if name in settings]
-        named = all(
-            isinstance(value, (str, int, float, bool)) for value in settings.values()
-        )
+        plain = str, int, float, bool, type(None)
+        named = all(isinstance(value, plain) for value in settings.values())
         if not named or any(isinstance(value, InducingVariables) for value in others):
             return None
         eager, device = tf.config.functions_run_eagerly(), tf.zeros([]).device

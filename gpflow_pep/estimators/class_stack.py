@@ -92,120 +92,173 @@ def fit_class_stack(
     :param only_inputs: Whether there are only the two that differ in the inputs.
     """
     end = time.perf_counter() + seconds
-
-    def alone(part: "PEPClassifier", lines: Iterable[str] = ()) -> Stack:
-        lines = (*lines, f"{len(X)} rows: {part._one_line()}")
-        return Stack((part,), np.ones(1), np.ones(1), Recalibration(), lines)
-
     if len(X) >= MANY_ROWS:
-        lines, inputs = [], "standard"
-        if seconds >= LEAST_SECONDS:
-            some = np.random.default_rng(estimator._seed()).permutation(len(X))[
-                :SCOUT_ROWS
-            ]
-            scout = fit_class_stack(estimator, X[some], Y[some], 0.5 * seconds, True)
-            lines = ["Some rows choose how inputs are transformed.", *scout.lines]
-            inputs = scout.heaviest.inputs
-        left = end - time.perf_counter()
-        return alone(component(estimator, X, Y, {"inputs": inputs}, left), lines)
-    places = np.arange(len(Y)), Y[:, 0].astype(int)
-    copies = numbers_of_copies(X, Y)
-    parts: list[PEPClassifier] = []
-    left_out, of_label, names, dropped = [], [], [], []
-
-    def add(name: str, before: "PEPClassifier", **settings: Any) -> None:
-        """Train a component, if there is time, and leave out each of its rows
-        in turn.
-        """
-        left = end - time.perf_counter()
-        if parts and left <= 0.0:
-            return
-        try:
-            most = estimator.max_iterations
-            part = component(before, X, Y, COMMON | settings, left, most_steps=most)
-            left_out.append(_left_out(part, copies)[:, part.columns_of(estimator)])
-        except FAILURES:
-            if parts:
-                return
-            raise
-        parts.append(part)
-        of_label.append(np.log(left_out[-1][places]))
-        names.append(f"{name}: {np.mean(of_label[-1]):.3f}")
-        if estimator.verbose:
-            print(*[head][len(parts) - 1 :], names[-1], sep="\n", file=sys.stderr)
-
-    size = (
-        f"{len(X)} rows, {counted(X.shape[1], 'input')}, {len(estimator.classes_)}"
-        " classes"
-    )
-    head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
+        return _fit_many(estimator, X, Y, seconds, end)
+    recipe = _Recipe(estimator, X, Y, end)
     several = len(estimator.classes_) > 2
-    steps = [
-        {"max_iterations": min(number, estimator.max_iterations)} for number in STEPS
-    ]
     number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + X.shape[1]))
     same: dict[str, Any] = {
         "likelihood": "softmax" if several else "bernoulli",
         "near_rows": 0,
+        "num_inducing": POINTS_OF_MORE if several else number,
     }
-    same["num_inducing"] = POINTS_OF_MORE if several else number
     first = "Inputs made nearly Gaussian (Yeo-Johnson)"
-    add(first, estimator, inputs="yeo-johnson", **same | steps[several])
+    steps = recipe.steps(1 if several else 0)
+    recipe.add(first, estimator, same | steps | {"inputs": "yeo-johnson"})
     if not several and len(X) >= LEAST_ROWS:
-        main: Any = parts[0]
-        data = tuple(map(np.asarray, main.model_.data))
-        products = near_residuals(
-            main.kernel_, data[0], of_label[0], data[1][:, 0], places[0]
-        )
-        if gains(products, np.zeros_like(products), LEAST_GAIN):
-            near = copy.copy(main)
-            near.set_params(near_rows="auto", max_iterations=estimator.max_iterations)
-            near._set_model(
-                near._with_near_labels(main.model_, data, estimator._seed())
-            )
-            if near.near_rows_:
-                return alone(near)
+        near = recipe.near_labels()
+        if near is not None:
+            return _alone(near, len(X))
     same["warm_start"] = True
-    add("Standardised inputs", parts[0], inputs="standard", **same | steps[2])
+    standard = same | recipe.steps(2) | {"inputs": "standard"}
+    recipe.add("Standardised inputs", recipe.parts[0], standard)
     if several and not only_inputs:
-        best, before = int(np.argmax(np.mean(of_label, axis=1))), len(parts)
-        same["inputs"] = parts[best].inputs
-        order, numbers = (
-            order_of_labels(estimator.classes_),
-            numbers_of(estimator.classes_),
+        recipe.add_another_likelihood(same)
+    return recipe.mix()
+
+
+def _alone(part: "PEPClassifier", num_rows: int, lines: Iterable[str] = ()) -> Stack:
+    """Make a stack of one component."""
+    lines = (*lines, f"{num_rows} rows: {part._one_line()}")
+    return Stack((part,), np.ones(1), np.ones(1), Recalibration(), lines)
+
+
+def _fit_many(
+    estimator: "PEPClassifier",
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    seconds: float,
+    end: float,
+) -> Stack:
+    """Train one component; some of the rows choose how its inputs are transformed."""
+    lines: list[str] = []
+    inputs = "standard"
+    if seconds >= LEAST_SECONDS:
+        order = np.random.default_rng(estimator._seed()).permutation(len(X))
+        some = order[:SCOUT_ROWS]
+        scout = fit_class_stack(estimator, X[some], Y[some], 0.5 * seconds, True)
+        lines = ["Some rows choose how inputs are transformed.", *scout.lines]
+        inputs = scout.heaviest.inputs
+    left = end - time.perf_counter()
+    part = component(estimator, X, Y, {"inputs": inputs}, left)
+    return _alone(part, len(X), lines)
+
+
+class _Recipe:
+    """Components for rows X [N, D] with numbers of classes Y [N, 1], as they are
+    trained until the time is over, with their predictions of rows left out.
+    """
+
+    def __init__(
+        self, estimator: "PEPClassifier", X: AnyNDArray, Y: AnyNDArray, end: float
+    ) -> None:
+        self._estimator, self._X, self._Y, self._end = estimator, X, Y, end
+        self._labels = Y[:, 0].astype(int)
+        self._copies = numbers_of_copies(X, Y)
+        size = f"{len(X)} rows, {counted(X.shape[1], 'input')},"
+        size += f" {len(estimator.classes_)} classes"
+        self._head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
+        self.parts: list[PEPClassifier] = []
+        self._left_out: list[AnyNDArray] = []  #: Probabilities, [N, C] each.
+        self._of_label: list[AnyNDArray] = []  #: Log probabilities of labels, [N].
+        self._names: list[str] = []
+        self._dropped: list[str] = []
+
+    def steps(self, place: int) -> dict[str, Any]:
+        """Look up how many steps the component of a place in :data:`STEPS` may take."""
+        return {"max_iterations": min(STEPS[place], self._estimator.max_iterations)}
+
+    def add(self, name: str, before: "PEPClassifier", settings: dict[str, Any]) -> None:
+        """Train a component, if there is time, and leave out each of its rows in
+        turn.
+        """
+        left, estimator = self._end - time.perf_counter(), self._estimator
+        if self.parts and left <= 0.0:
+            return
+        most = estimator.max_iterations
+        X, Y = self._X, self._Y
+        try:
+            part = component(before, X, Y, COMMON | settings, left, most_steps=most)
+            probability = _left_out(part, self._copies)[:, part.columns_of(estimator)]
+        except FAILURES:
+            if self.parts:
+                return
+            raise
+        self.parts.append(part)
+        self._left_out.append(probability)
+        own = np.log(probability[np.arange(len(self._labels)), self._labels])
+        self._of_label.append(own)
+        self._names.append(f"{name}: {np.mean(own):.3f}")
+        if estimator.verbose:
+            if len(self.parts) == 1:
+                print(self._head, file=sys.stderr)
+            print(self._names[-1], file=sys.stderr)
+
+    def near_labels(self) -> "PEPClassifier | None":
+        """Let the first component use near rows, if its residuals are alike among
+        them.
+        """
+        main: Any = self.parts[0]
+        X, Y = map(np.asarray, main.model_.data)
+        rows = np.arange(len(self._labels))
+        products = near_residuals(main.kernel_, X, self._of_label[0], Y[:, 0], rows)
+        if not gains(products, np.zeros_like(products), LEAST_GAIN):
+            return None
+        near = copy.copy(main)
+        near.set_params(near_rows="auto", max_iterations=self._estimator.max_iterations)
+        seed = self._estimator._seed()
+        near._set_model(near._with_near_labels(main.model_, (X, Y), seed))
+        return near if near.near_rows_ else None
+
+    def add_another_likelihood(self, same: dict[str, Any]) -> None:
+        """Add a component of classes in order if they may have one, or else one in
+        which labels may be wrong.
+        """
+        best, before = int(np.argmax(np.mean(self._of_label, axis=1))), len(self.parts)
+        main = self.parts[best]
+        same = same | {"inputs": main.inputs}
+        if self._may_be_ordinal(best):
+            settings = same | self.steps(1) | {"likelihood": "ordinal"}
+            self.add("Classes in order", main, settings)
+            if len(self.parts) > before:
+                self._drop_if_worse(best)
+        if len(self.parts) == before:
+            settings = same | self.steps(3) | {"likelihood": "noisy_multiclass"}
+            self.add("Three labels in a hundred taken as wrong", main, settings)
+
+    def _may_be_ordinal(self, best: int) -> bool:
+        classes = self._estimator.classes_
+        order = order_of_labels(classes)
+        if order is None:
+            return False
+        if numbers_of(classes) is None:
+            return True
+        return bool(is_ordinal(self._left_out[best], self._labels, order))
+
+    def _drop_if_worse(self, best: int) -> None:
+        """Drop the newest component if it is worse than another."""
+        if np.mean(self._of_label[-1]) < np.mean(self._of_label[best]):
+            self._dropped.append(f"{self._names.pop()}; not kept.")
+            del self.parts[-1], self._left_out[-1], self._of_label[-1]
+
+    def mix(self) -> Stack:
+        """Mix the components by the rows left out, which recalibrate the mixture."""
+        densities = np.stack(self._of_label)
+        weights = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
+        mixed = np.tensordot(weights, self._left_out, 1)
+        recalibration = _recalibrated(mixed, self._labels)
+        named = zip(self._names, weights, strict=True)
+        power = (
+            f"Probabilities are mixed, put to the power {recalibration.scale**-2:.2f}"
+            " (above 1: surer) that suits the rows left out, and divided by their sum."
         )
-        if order is not None and (
-            numbers is None or is_ordinal(left_out[best], places[1], order)
-        ):
-            add(
-                "Classes in order",
-                parts[best],
-                **same | steps[1] | {"likelihood": "ordinal"},
-            )
-            if len(parts) > before and np.mean(of_label[-1]) < np.mean(of_label[best]):
-                dropped.append(f"{names.pop()}; not kept.")
-                del parts[-1], left_out[-1], of_label[-1]
-        if len(parts) == before:
-            same["likelihood"] = "noisy_multiclass"
-            add(
-                "Three labels in a hundred taken as wrong",
-                parts[best],
-                **same | steps[3],
-            )
-    weights = ensemble_weights(np.stack(of_label), prior_weight=PRIOR_WEIGHT)
-    lines = [
-        head,
-        *(f"{name}; weight {w:.2f}." for name, w in zip(names, weights, strict=True)),
-    ]
-    recalibration = _recalibrated(np.tensordot(weights, left_out, 1), places[1])
-    power = (
-        f"Probabilities are mixed, put to the power {recalibration.scale**-2:.2f}"
-        " (above 1:"
-    )
-    power += " surer) that suits the rows left out, and divided by their sum."
-    return Stack(
-        tuple(parts), weights, weights, recalibration, (*lines, *dropped, power)
-    )
+        lines = (
+            self._head,
+            *(f"{name}; weight {w:.2f}." for name, w in named),
+            *self._dropped,
+            power,
+        )
+        return Stack(tuple(self.parts), weights, weights, recalibration, lines)
 
 
 def _left_out(part: "PEPClassifier", copies: AnyNDArray | None = None) -> AnyNDArray:

@@ -174,7 +174,7 @@ def _chosen(
 ) -> Stack:
     """Choose the way that predicts each column, with those that were trained on all."""
     P = Y.shape[1]
-    names = estimator.target_names_ or range(P)
+    names = list(map(str, estimator.target_names_ or range(P)))
     densities = {way: ways.densities[way] for way in ways.fitted}
     chosen = choose(densities)
     informed = list(chosen)
@@ -184,31 +184,42 @@ def _chosen(
             if np.nanmean(given[:, p] - densities[way][:, p]) > 0.0:
                 informed[p] = JOINT
     components: list[Any] = []
-
-    def place(way: str, p: int) -> int:
-        part = ways.fitted[way][p]
-        if not any(part is other for other in components):
-            components.append(part)
-        return next(k for k, other in enumerate(components) if other is part)
-
-    places = tuple(place(way, p) for p, way in enumerate(chosen))
-    known_places = tuple(place(way, p) for p, way in enumerate(informed))
+    places = tuple(
+        _place(ways.fitted[way][p], components) for p, way in enumerate(chosen)
+    )
+    known_places = tuple(
+        _place(ways.fitted[way][p], components) for p, way in enumerate(informed)
+    )
     weights = np.bincount(places, minlength=len(components)) / P
     lines.append(f"On all columns: {_listed(common_means(densities))}.")
     for way in dict.fromkeys(chosen):
-        columns = [str(names[p]) for p in range(P) if chosen[p] == way]
-        which = "all columns" if len(columns) == P else ", ".join(columns)
-        lines.append(f"Chosen: {way}, of {which}.")
+        lines.append(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
     if JOINT in informed:
-        columns = [str(names[p]) for p in range(P) if informed[p] == JOINT]
-        which = "all columns" if len(columns) == P else ", ".join(columns)
-        lines.append(f"If other columns of the row are known: {JOINT}, of {which}.")
+        columns = _columns_of(JOINT, informed, names)
+        lines.append(f"If other columns of the row are known: {JOINT}, of {columns}.")
     lines.append(f"{time.perf_counter() - began:.1f} s.")
     if estimator.verbose:
         print("\n".join(lines), file=sys.stderr)
     return Stack(
         tuple(components), weights, weights, None, tuple(lines), places, known_places
     )
+
+
+def _place(part: Any, components: list[Any]) -> int:
+    """Find the place of a model among the components; a new one comes last."""
+    for place, other in enumerate(components):
+        if part is other:
+            return place
+    components.append(part)
+    return len(components) - 1
+
+
+def _columns_of(way: str, chosen: list[str], names: list[str]) -> str:
+    """Name the columns that a way predicts."""
+    columns = [
+        name for name, choice in zip(names, chosen, strict=True) if choice == way
+    ]
+    return "all columns" if len(columns) == len(names) else ", ".join(columns)
 
 
 def choose(densities: dict[str, AnyNDArray]) -> list[str]:

@@ -68,27 +68,50 @@ def _scorer_files(estimator: Any) -> SavedFiles:
     """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse
     others.
     """
-    steps = (
-        [step for _, step in estimator.steps]
-        if isinstance(estimator, Pipeline)
-        else None
-    )
-    steps = [step for step in steps or [estimator] if step not in (None, "passthrough")]
-    last = steps.pop() if steps else None
+    steps = _steps_of(estimator)
+    first, last = steps[0], steps[-1]
+    scalers = [step for step in steps if type(step) is StandardScaler]
+    names = getattr(first, "feature_names_in_", None)
+    describe, stack = Describer(values=True), getattr(last, "_stack", None)
+    columns = conventions = None
+    if isinstance(first, TableEncoder):
+        columns = _columns(first)
+        conventions = first.conventions and first.conventions._asdict()
+    content = {
+        "components": [_component(part, last, describe) for part in last.components_],
+        "stack": stack and describe_stack(stack, describe),
+        "scalers": [describe_scaler(scaler, describe) for scaler in scalers],
+        "columns": columns,
+        "conventions": conventions,
+        "num_columns": first.n_features_in_,
+        "names": None if names is None else [str(name) for name in names],
+        "labels": describe(getattr(last, "classes_", None), "classes_"),
+    }
+    return SavedFiles(content, describe.arrays)
+
+
+def _steps_of(estimator: Any) -> list[Any]:
+    """Give the steps of a pipeline, or an estimator alone: the encoder of a table,
+    scalers and a fitted estimator; refuse others.
+    """
+    steps = [estimator]
+    if isinstance(estimator, Pipeline):
+        steps = [step for _, step in estimator.steps]
+        steps = [step for step in steps if step not in (None, "passthrough")]
+    *before, last = steps or [None]
     if type(last) not in (PEPRegressor, PEPClassifier):
         expected = "a PEPRegressor or PEPClassifier, or a pipeline that ends with one"
         raise refusal(
             "estimator", f"a {type(last).__name__}", expected, "Export one of them."
         )
-    assert isinstance(last, PEPEstimator)
     check_is_fitted(last)
     if getattr(last, "n_outputs_", 1) > 1:
         got = "a PEPRegressor of several columns of y"
         remedy = "Export an estimator of each column (SeparateRegressors), or load it."
         raise refusal("estimator", got, "a regressor of one column", remedy)
-    encoder = steps.pop(0) if steps and type(steps[0]) is TableEncoder else None
-    for step in steps:
-        if type(step) is not StandardScaler:
+    for place, step in enumerate(before):
+        is_encoder = place == 0 and type(step) is TableEncoder
+        if not is_encoder and type(step) is not StandardScaler:
             expected = (
                 "a TableEncoder at the beginning, StandardScaler and nothing else"
                 " before it"
@@ -97,22 +120,7 @@ def _scorer_files(estimator: Any) -> SavedFiles:
             raise refusal(
                 "estimator", f"the step {type(step).__name__}", expected, remedy
             )
-    first = encoder or (steps[0] if steps else last)
-    names = getattr(first, "feature_names_in_", None)
-    describe, stack = Describer(values=True), getattr(last, "_stack", None)
-    content = {
-        "components": [_component(part, last, describe) for part in last.components_],
-        "stack": stack and describe_stack(stack, describe),
-        "scalers": [describe_scaler(scaler, describe) for scaler in steps],
-        "columns": encoder and _columns(encoder),
-        "conventions": (
-            encoder and encoder.conventions and encoder.conventions._asdict()
-        ),
-        "num_columns": first.n_features_in_,
-        "names": None if names is None else [str(name) for name in names],
-        "labels": describe(getattr(last, "classes_", None), "classes_"),
-    }
-    return SavedFiles(content, describe.arrays)
+    return [*before, last]
 
 
 def _component(

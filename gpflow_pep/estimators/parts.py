@@ -12,7 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..engine.checks import as_numbers, refusal
 from ..likelihoods import NegativeBinomial, Ordinal, Tobit
-from ..training.fitting.exact import ADDITIVE, additive
+from ..training.fitting.exact import ADDITIVE, LEAST_NOISE, Hyperparameters, additive
 from ..training.fitting.objectives import copy_of
 from ..training.starts import greedy_variance, kmeans, random_subset
 
@@ -90,6 +90,20 @@ def make_kernel(
         return additive(gpflow.kernels.Matern52(lengthscales=lengthscales), variances)
     others = "'additive' or a GPflow kernel"
     return _choose("kernel", kernel, KERNELS, others)(lengthscales=lengthscales)
+
+
+def start_at(start: Hyperparameters, kernel: Kernel, likelihood: Likelihood) -> None:
+    """Give a kernel that was made by its name and Gaussian noise, which may vary, the
+    lengthscales and the variances with which training starts.
+    """
+    main, *_ = getattr(kernel, "kernels", [kernel])
+    lengthscales = np.exp(start.log_lengthscales)
+    if main.lengthscales.shape.rank == 0:
+        lengthscales = np.exp(np.mean(start.log_lengthscales))
+    main.lengthscales.assign(lengthscales)
+    main.variance.assign(np.exp(start.log_variance))
+    noise: Any = getattr(likelihood.variance, "variance", likelihood.variance)
+    noise.assign(max(np.exp(start.log_noise), 1.001 * LEAST_NOISE))
 
 
 def make_likelihood(

@@ -24,7 +24,13 @@ from ..models import PEP, PEPRegression
 from ..scoring.predictive import Predictive
 from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
-from ..training.fitting.exact import KERNELS, Hyperparameters, fit_exact, with_line
+from ..training.fitting.exact import (
+    KERNELS,
+    Hyperparameters,
+    find_start,
+    fit_exact,
+    with_line,
+)
 from .columns import fit_columns
 from .forecasts import fit_forecast
 from .inputs import (
@@ -45,7 +51,7 @@ from .outputs import (
     observed_rows,
 )
 from .parts import NUMBERS, ROWS, make_likelihood
-from .stack import SCOUT_ROWS, SCOUT_SHARE, fit_stack
+from .stack import EXACT_ROWS, LEAST_SECONDS, SCOUT_ROWS, SCOUT_SHARE, fit_stack
 from .target_predictions import TargetPredictions
 from .target_units import fit_units, likelihood_in, to_model
 
@@ -292,7 +298,7 @@ class PEPRegressor(TargetPredictions):
     ) -> None:
         """Train the one model that the settings name.
 
-        :param start: Where an exact model starts, or the warp of another one.
+        :param start: Where training starts, and its warp.
         :param warps: Skew and tails of each of several columns, [P, 2], if known.
         """
         if start is None and self.warm_start and hasattr(self, "model_"):
@@ -308,7 +314,25 @@ class PEPRegressor(TargetPredictions):
             if warps is None:
                 warps = self._chosen_warps(X, Y, start)
             Y = self._warped(warps, Y)
-        self._train(X, Y)
+        is_named = isinstance(self.kernel, str) and self.n_outputs_ == 1
+        is_gaussian = str(self.likelihood) in ("gaussian", "log_normal")
+        if not (is_named and is_gaussian and self.standardize):
+            start = None
+        elif start is None or len(start.log_lengthscales) != X.shape[1]:
+            start = self._find_start(X, Y)
+        self._train(X, Y, start)
+
+    def _find_start(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters | None:
+        """Find where an exact model of some of the rows would start; None: there is no
+        time for it, or each row has an input that is not known.
+        """
+        known = np.flatnonzero(~np.isnan(X).any(axis=1))
+        has_time = self.max_seconds is None or self.max_seconds >= LEAST_SECONDS
+        if not has_time or len(known) == 0:
+            return None
+        rows = np.random.default_rng(self._seed()).permutation(known)[:EXACT_ROWS]
+        end = self._end(SCOUT_SHARE)
+        return find_start(X[rows], Y[rows, 0], end, self._time_place)
 
     def _chosen_warps(
         self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None

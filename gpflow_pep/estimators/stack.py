@@ -176,142 +176,210 @@ def fit_stack(
         the estimator, or :data:`COLUMN_STEPS` with many rows.
     :param warps: Skew and tails of each of several columns, [P, 2], if known.
     """
-    began = time.perf_counter()
-    y = Y[:, 0]
-    seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
-    lines: list[str] = []
+    recipe = _Recipe(estimator, X, Y)
+    if Y.shape[1] > 1:
+        return recipe.model_columns(column_steps, warps)
+    if len(X) <= EXACT_ROWS:
+        components, names = recipe.train_exact()
+    elif recipe.seconds < LEAST_SECONDS:
+        note = f"{recipe.size}, {recipe.seconds:g} s: one model, without a trial on"
+        recipe.note(f"{note} some of the rows.")
+        components, names = [recipe.train(TRAINED)], list(COMPONENTS)
+    else:
+        components, names = recipe.train_after_trial()
+    return recipe.mix(components, names)
 
-    def note(line: str) -> None:
-        lines.append(line)
-        if estimator.verbose:
+
+class _Recipe:
+    """Which components are trained on rows X [N, D] with targets Y [N, P], how they are
+    judged and mixed, and what is written about it.
+    """
+
+    def __init__(self, estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> None:
+        self._began = time.perf_counter()
+        self._estimator, self._X, self._Y = estimator, X, Y
+        limit = estimator.max_seconds
+        self.seconds = np.inf if limit is None else limit
+        self.size = f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}"
+        self._lines: list[str] = []
+        self._copies = numbers_of_copies(X, Y)
+
+    def note(self, line: str) -> None:
+        self._lines.append(line)
+        if self._estimator.verbose:
             print(line, file=sys.stderr)
 
+    def _passed(self) -> float:
+        return time.perf_counter() - self._began
+
     def train(
+        self,
         settings: dict[str, Any],
         share: float = 1.0,
         rows: Any = slice(None),
         start: Hyperparameters | None = None,
     ) -> Any:
-        left = share * (seconds - (time.perf_counter() - began))
-        with warnings.catch_warnings():
-            if share < 1.0:  # a trial
-                warnings.simplefilter("ignore", ConvergenceWarning)
-            return component(estimator, X[rows], Y[rows], settings, left, start)
+        """Train a component in a share of the time that is left.
 
-    copies = numbers_of_copies(X, Y)
-    size = f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}"
-    if Y.shape[1] > 1:
-        if column_steps is None and len(X) > EXACT_BY_SCOUT:
-            column_steps = COLUMN_STEPS
-        steps = min(estimator.max_iterations, column_steps or estimator.max_iterations)
-        settings = COLUMNS | {"max_iterations": steps}
-        part = component(estimator, X, Y, settings, seconds, warps=warps)
-        z = part._left_out(copies)[1].normal_scores(Y)
-        note(
-            f"{size}, {Y.shape[1]} columns of y: one model, whose inducing inputs stay"
-            " fixed."
-        )
-        note(part.summary())
+        :param share: Of a trial, below 1.
+        """
+        seconds = share * (self.seconds - self._passed())
+        X, Y = self._X[rows], self._Y[rows]
+        with warnings.catch_warnings():
+            if share < 1.0:
+                warnings.simplefilter("ignore", ConvergenceWarning)
+            return component(self._estimator, X, Y, settings, seconds, start)
+
+    def _limited(self, settings: dict[str, Any], steps: int) -> dict[str, Any]:
+        return settings | {"max_iterations": min(self._estimator.max_iterations, steps)}
+
+    def _bent(self) -> dict[str, Any]:
+        """Choose the settings of the component with transforms."""
+        settings = self._limited(FULL, FULL_STEPS)
+        if self._X.shape[1] > ADDITIVE_INPUTS:
+            settings["kernel"] = "matern52"
+        return settings
+
+    def model_columns(self, steps: int | None, warps: AnyNDArray | None) -> Stack:
+        """Train one model of several columns."""
+        X, Y = self._X, self._Y
+        if steps is None and len(X) > EXACT_BY_SCOUT:
+            steps = COLUMN_STEPS
+        settings = self._limited(COLUMNS, steps or self._estimator.max_iterations)
+        part = component(self._estimator, X, Y, settings, self.seconds, warps=warps)
+        z = part._left_out(self._copies)[1].normal_scores(Y)
+        note = f"{self.size}, {Y.shape[1]} columns of y: one model, whose inducing"
+        self.note(f"{note} inputs stay fixed.")
+        self.note(part.summary())
         there = ~np.isnan(z)
-        recalibration = Recalibration.fit(
-            z[there], D=X.shape[1], num_rows=int(np.sum(there.any(axis=1)))
-        )
-        return _alone(part, lines, recalibration)
-    names: Sequence[str] = list(COMPONENTS)
-    rough, smooth, bent = (
-        part | {"max_iterations": min(estimator.max_iterations, steps)}
-        for part, steps in (
-            (ROUGH, PLAIN_STEPS),
-            (SMOOTH, PLAIN_STEPS),
-            (FULL, FULL_STEPS),
-        )
-    )
-    if X.shape[1] > ADDITIVE_INPUTS:
-        bent["kernel"] = "matern52"
-    if len(X) <= EXACT_ROWS:
-        note(f"{size}: exact Gaussian processes. {LEFT_OUT.format('density')}")
-        matern = train(rough)
+        num_rows = int(np.sum(there.any(axis=1)))
+        recalibration = Recalibration.fit(z[there], D=X.shape[1], num_rows=num_rows)
+        return _alone(part, self._lines, recalibration)
+
+    def train_exact(self) -> tuple[list[Any], Sequence[str]]:
+        """Train several exact models of all rows, as many as the time allows."""
+        left_out = LEFT_OUT.format("density")
+        self.note(f"{self.size}: exact Gaussian processes. {left_out}")
+        matern = self.train(self._limited(ROUGH, PLAIN_STEPS))
         start = start_after(matern._hyperparameters(), matern.record_)
         components = []
-        for settings in (bent, smooth):
-            if time.perf_counter() - began < seconds:
-                components.append(train(settings, start=start))
+        for settings in (self._bent(), self._limited(SMOOTH, PLAIN_STEPS)):
+            if self._passed() < self.seconds:
+                components.append(self.train(settings, start=start))
         components.append(matern)
-        names = [*names[: len(components) - 1], names[-1]]
-    elif seconds < LEAST_SECONDS:
-        note(f"{size}, {seconds:g} s: one model, without a trial on some of the rows.")
-        components = [train(TRAINED)]
-    else:
-        order = np.random.default_rng(0).permutation(len(X))
-        some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
-        groups = copies_of(X, Y)
-        others = others[~np.isin(groups[others], groups[some])]
-        few = {"max_iterations": min(estimator.max_iterations, STEPS_OF_STARTS)}
-        matern = train(ROUGH | few, SCOUT_SHARE, order[:EXACT_ROWS])
+        names = list(COMPONENTS)
+        return components, [*names[: len(components) - 1], names[-1]]
+
+    def train_after_trial(self) -> tuple[list[Any], Sequence[str]]:
+        """Let exact models of some rows choose transforms, and train one model of all:
+        an exact one if there is time for it.
+        """
+        order = np.random.default_rng(0).permutation(len(self._X))
+        few = self._limited(ROUGH, STEPS_OF_STARTS)
+        matern = self.train(few, SCOUT_SHARE, order[:EXACT_ROWS])
         start = start_after(matern._hyperparameters(), matern.record_)
-        plain = train(rough, SCOUT_SHARE, some, start)
-        varies = ", and noise that varies,"
-        left = (seconds - (time.perf_counter() - began)) * (SCOUT_ROWS / len(X)) ** 3
-        each = plain.record_.seconds / plain.record_.evaluations
-        if many := len(X) > EXACT_BY_SCOUT or EVALUATIONS * each > left:
-            bent, varies = bent | {"kernel": "matern52", "noise": "constant"}, ""
-        full = train(bent, SCOUT_SHARE, some, start)
-        scores = [
-            part._part_of_y(X[others]).log_densities(y[others])
-            for part in (full, plain)
-        ]
-        gain = float(np.mean(scores[0] - scores[1]))
-        is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
-        by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
-        won = (
-            f"are {'better' if gain > 0.0 else 'worse'} on {len(others)} others by"
-            f" {by} in"
-        )
-        won = f"transformed inputs and targets{varies} {won} the mean log density"
-        note(f"{size}: in a trial with {SCOUT_ROWS}, {won} (higher is better).")
-        if many:
-            transforms = {"inputs": "yeo-johnson", "warp": True} if is_bent else {}
-            theta = full._hyperparameters()
-            start = (start or theta)._replace(skew=theta.skew, tails=theta.tails)
-            components = [train(TRAINED | transforms, start=start)]
-        else:
+        rough = self._limited(ROUGH, PLAIN_STEPS)
+        plain = self.train(rough, SCOUT_SHARE, order[:SCOUT_ROWS], start)
+        bent, is_exact = self._bent(), self._has_time_for_exact(plain)
+        if not is_exact:
+            bent |= {"kernel": "matern52", "noise": "constant"}
+        full, is_bent = self._judge(plain, bent, order, start, is_exact)
+        if is_exact:
             settings, scout = (bent, full) if is_bent else (rough, plain)
             settings = settings | {"max_iterations": FEW_STEPS}
-            components = [train(settings, start=scout._hyperparameters())]
-            names = [
-                f"exact Gaussian process {'with' if is_bent else 'without'} transforms"
-            ]
-    if components[0]._judged is not None:
-        names = [components[0].summary()[:-1]]
-    judged = [part._left_out(copies) for part in components]
-    if not all(judged):
-        note(components[0].summary())
-        return _alone(components[0], lines)
-    y, left_out = y[judged[0][0]], [predictive for _, predictive in judged]
-    densities = np.stack([part.log_densities(y) for part in left_out])
-    prior_weight = max(PRIOR_WEIGHT, PRIOR_ROWS / len(y))
-    w = ensemble_weights(densities, prior_weight=prior_weight)
-    u = weights_of_means(np.stack([part.moments()[0] for part in left_out]), y, w)
-    for name, *numbers in zip(names, np.mean(densities, axis=1), w, u, strict=False):
-        text = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
-        alone = f"{name}; mean log density of rows left out: {numbers[0]:.3f}."
-        note(text.format(name, *numbers) if len(w) > 1 else alone)
-    # Of rows that no training has seen a scale needs no margin.
-    margin = (STANDARD_ERRORS, X.shape[1]) if len(y) == len(X) else (0.0, 0)
-    recalibration = Recalibration.fit(
-        Predictive.mixed(left_out, w).normal_scores(y), *margin
-    )
+            part = self.train(settings, start=scout._hyperparameters())
+            which = "with" if is_bent else "without"
+            return [part], [f"exact Gaussian process {which} transforms"]
+        transforms: dict[str, Any] = {}
+        if is_bent:
+            transforms = {"inputs": "yeo-johnson", "warp": True}
+        theta = full._hyperparameters()
+        start = (start or theta)._replace(skew=theta.skew, tails=theta.tails)
+        return [self.train(TRAINED | transforms, start=start)], list(COMPONENTS)
+
+    def _has_time_for_exact(self, scout: Any) -> bool:
+        """Whether an exact model of all rows is small enough, and in time by the speed
+        of one of some rows.
+        """
+        if len(self._X) > EXACT_BY_SCOUT:
+            return False
+        left = self.seconds - self._passed()
+        left *= (SCOUT_ROWS / len(self._X)) ** 3
+        evaluation = scout.record_.seconds / scout.record_.evaluations
+        return bool(EVALUATIONS * evaluation <= left)
+
+    def _judge(
+        self,
+        plain: Any,
+        bent: dict[str, Any],
+        order: AnyNDArray,
+        start: Hyperparameters | None,
+        is_exact: bool,
+    ) -> tuple[Any, bool]:
+        """Train a model with transforms on some rows, and compare it with a plain one
+        on others, none of which is a copy of them.
+        """
+        some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
+        groups = copies_of(self._X, self._Y)
+        others = others[~np.isin(groups[others], groups[some])]
+        full = self.train(bent, SCOUT_SHARE, some, start)
+        X, y = self._X[others], self._Y[:, 0]
+        of_full, of_plain = (
+            part._part_of_y(X).log_densities(y[others]) for part in (full, plain)
+        )
+        gain = float(np.mean(of_full - of_plain))
+        is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
+        by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
+        varies = ", and noise that varies," if is_exact else ""
+        self.note(
+            f"{self.size}: in a trial with {SCOUT_ROWS}, transformed inputs and"
+            f" targets{varies} are {'better' if gain > 0.0 else 'worse'} on"
+            f" {len(others)} others by {by} in the mean log density (higher is better)."
+        )
+        return full, is_bent
+
+    def mix(self, components: list[Any], names: Sequence[str]) -> Stack:
+        """Mix components by rows that are left out, which recalibrate the mixture."""
+        if components[0]._judged is not None:
+            names = [components[0].summary()[:-1]]
+        judged = [part._left_out(self._copies) for part in components]
+        if not all(judged):
+            self.note(components[0].summary())
+            return _alone(components[0], self._lines)
+        y = self._Y[judged[0][0], 0]
+        left_out = [predictive for _, predictive in judged]
+        densities = np.stack([part.log_densities(y) for part in left_out])
+        prior_weight = max(PRIOR_WEIGHT, PRIOR_ROWS / len(y))
+        w = ensemble_weights(densities, prior_weight=prior_weight)
+        u = weights_of_means(np.stack([part.moments()[0] for part in left_out]), y, w)
+        for name, *numbers in zip(
+            names, np.mean(densities, axis=1), w, u, strict=False
+        ):
+            text = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
+            if len(w) == 1:
+                text = "{}; mean log density of rows left out: {:.3f}."
+            self.note(text.format(name, *numbers))
+        # Of rows that no training has seen a scale needs no margin.
+        margin: Any = (0.0, 0)
+        if len(y) == len(self._X):
+            margin = STANDARD_ERRORS, self._X.shape[1]
+        z = Predictive.mixed(left_out, w).normal_scores(y)
+        recalibration = Recalibration.fit(z, *margin)
+        mixed = Predictive.mixed(left_out, w, u, recalibration)
+        error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
+        density = np.mean(mixed.log_densities(y))
+        scores = f"Mixed: {density:.3f}, RMSE {error:.3g}; {self._passed():.1f} s."
+        self.note(f"{scores} {_worded(recalibration)}")
+        return Stack(tuple(components), w, u, recalibration, tuple(self._lines))
+
+
+def _worded(recalibration: Recalibration) -> str:
     nu, scale = recalibration
     shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
-    mixed = Predictive.mixed(left_out, w, u, recalibration)
-    error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
-    density, past = np.mean(mixed.log_densities(y)), time.perf_counter() - began
-    fitted = (
+    return (
         f"Recalibrated by these rows: {scale:.2f} times as wide, with the tails of"
         f" {shape}."
     )
-    note(f"Mixed: {density:.3f}, RMSE {error:.3g}; {past:.1f} s. {fitted}")
-    return Stack(tuple(components), w, u, recalibration, tuple(lines))
 
 
 def _alone(

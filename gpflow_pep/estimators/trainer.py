@@ -3,6 +3,7 @@
 import contextlib
 import time
 import warnings
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -113,98 +114,152 @@ def train_model(
     many = len(data[0]) >= LEAST_ROWS and tries
     trainings = len(attempts.alphas) + (attempts.grows and not many)
     train = Trainer(estimator, trainings, attempts.end)
-    points: tuple[PointsScore, ...] = ()
-    records: dict[float, MaximiseRecord] = {}
-    left_out, whole, cut = None, model, ""
+    whole, left_out = model, None
     validation: Any = None
-    moments: Any = ()
-    fast = (
-        train.on_some if many and attempts.grows and _begins_with_some(model) else train
-    )
-    after = AFTER if attempts.near_rows and takes_near_rows(model) else 1.0
+    fast: Any = train
+    if many and attempts.grows and _begins_with_some(whole):
+        fast = train.on_some
+    growth = _Growth((), {}, "", fast, attempts)
     if many or attempts.grows:
         model, left_out = leave_rows_out(whole, seed)
         validation = data[0][left_out], data[1][left_out]
     if attempts.grows:
-        ends = {"deadline": train.share_ends(), "after": many * after}
-        points, record = add_points(model, fast, validation, seed=seed, **ends)
-        train.end -= many * after * points[-1].judging
-        cut = record.message if record.message.startswith(OVER) else ""
-        # Its power is trained then, unless all rows are to follow; the others start
-        # where it ended.
-        records = (
-            {_power(model): record} if many or time.perf_counter() > train.end else {}
-        )
-        if many and isinstance(model, PEPRegression):
-            fast = partial(train, begin_with_some=False)
-            auto = attempts.mixes and estimator.alpha == "auto"
-            if auto and _work(model) > WORK_OF_POWERS:
-                attempts = attempts._replace(alphas=(_power(model),), mixes=False)
-            # All of these rows train then, in time for as many steps as some took.
-            # Tables of 30 000 rows lose .03 to .08 nats by 12 to 15 steps, one of 10
-            # 000 gains .14 by 71.
-            part = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS) / len(
-                model.data[0]
-            )
-            late = time.perf_counter() + record.seconds / part > train.end
-            records = records if late or _work(model) > WORK_OF_STEPS else {}
-        elif not many:
-            whole.inducing_variable = model.inducing_variable
+        growth = _grow(estimator, model, validation, growth, train, many, seed)
     if not many:
+        if attempts.grows:
+            whole.inducing_variable = model.inducing_variable
         model, left_out, validation = whole, None, None
+    refit = growth.trainer_of_powers(train)
+    trained, scores = _with_powers(model, growth.attempts, validation, refit)
+    moments: Any = ()
+    if validation is not None:
+        trained, moments = _judged(trained, attempts, validation)
+        for part in components(trained)[0]:
+            part.data = data
+    record = growth.records[_power(heaviest(trained))]
+    record = record._replace(points=growth.points)
+    if growth.cut:
+        record = _warned(record._replace(converged=False, message=growth.cut))
+    return Trained(trained, record, scores, left_out, moments)
 
-    def refit(model: GPModel) -> None:
-        alpha = _power(model)
-        if alpha not in records:
-            if records and time.perf_counter() > train.end:
+
+class _Growth(NamedTuple):
+    """What the choice of the number of inducing points leaves for the powers."""
+
+    points: tuple[PointsScore, ...]
+    records: dict[float, MaximiseRecord]  #: Of powers that are trained already.
+    cut: str  #: Why more points were not tried, if the time was over.
+    train: Callable[..., MaximiseRecord]
+    attempts: Attempts
+
+    def trainer_of_powers(self, train: "Trainer") -> Callable[[GPModel], None]:
+        """Make what trains a model at its power, and adds to the records."""
+
+        def refit(model: GPModel) -> None:
+            alpha = _power(model)
+            if alpha in self.records:
+                return
+            if self.records and time.perf_counter() > train.end:
                 raise ValueError(OVER)
-            records[alpha] = fast(model)
+            self.records[alpha] = self.train(model)
 
-    scores: Any = None
-    if attempts.mixes:
-        mixed = ensemble_of_powers(
-            model, attempts.alphas, weights="uniform", refit=refit
-        )
-        if time.perf_counter() < attempts.end:
-            options: dict[str, Any] = {"prior_weight": PRIOR_WEIGHT} if many else {}
-            mixed = ensemble_of_models(mixed.models, validation=validation, **options)
-            if len(mixed.models) > 1 and mixed.record is not None:
-                by_power = mixed.record.alphas, mixed.record.log_densities
-                scores = dict(zip(*by_power, strict=True))
-        elif len(mixed.models) > 1:
-            message = (
-                f"{OVER} The powers have equal weights, and near rows were not tried."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=6)
-        model = mixed
-    elif len(attempts.alphas) > 1:
+        return refit
+
+
+def _grow(
+    estimator: Any,
+    model: Any,
+    validation: tuple[AnyNDArray, AnyNDArray],
+    before: _Growth,
+    train: "Trainer",
+    many: bool,
+    seed: int,
+) -> _Growth:
+    """Add inducing points to a model as long as rows left out gain.
+
+    :param many: Whether rows that are left out judge powers and near rows too.
+    """
+    attempts = before.attempts
+    after = AFTER if attempts.near_rows and takes_near_rows(model) else 1.0
+    ends = {"deadline": train.share_ends(), "after": many * after}
+    points, record = add_points(model, before.train, validation, seed=seed, **ends)
+    train.end -= many * after * points[-1].judging
+    cut = record.message if record.message.startswith(OVER) else ""
+    # Its power is trained then, unless all rows are to follow; the others start where
+    # it ended.
+    records: dict[float, MaximiseRecord] = {}
+    if many or time.perf_counter() > train.end:
+        records = {_power(model): record}
+    growth = _Growth(points, records, cut, before.train, attempts)
+    if not (many and isinstance(model, PEPRegression)):
+        return growth
+    auto = attempts.mixes and estimator.alpha == "auto"
+    if auto and _work(model) > WORK_OF_POWERS:
+        attempts = attempts._replace(alphas=(_power(model),), mixes=False)
+    # All of these rows train then, in time for as many steps as some took. Tables of
+    # 30 000 rows lose .03 to .08 nats by 12 to 15 steps, one of 10 000 gains .14 by 71.
+    some_rows = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS)
+    seconds = record.seconds / (some_rows / len(model.data[0]))
+    late = time.perf_counter() + seconds > train.end
+    if not (late or _work(model) > WORK_OF_STEPS):
+        records = {}
+    on_all = partial(train, begin_with_some=False)
+    return growth._replace(records=records, train=on_all, attempts=attempts)
+
+
+def _with_powers(
+    model: Any,
+    attempts: Attempts,
+    validation: tuple[AnyNDArray, AnyNDArray] | None,
+    refit: Callable[[GPModel], None],
+) -> tuple[Any, dict[float, float] | None]:
+    """Train at one power, at the best of several, or mix several; with their scores."""
+    if not attempts.mixes:
+        if len(attempts.alphas) == 1:
+            refit(model)
+            return model, None
         chosen = select_alpha(
             model, attempts.alphas, validation=validation, refit=refit
         )
-        scores = {score.alpha: score.log_density for score in chosen.scores}
-    else:
-        refit(model)
+        return model, {score.alpha: score.log_density for score in chosen.scores}
+    mixed = ensemble_of_powers(model, attempts.alphas, weights="uniform", refit=refit)
+    if time.perf_counter() >= attempts.end:
+        if len(mixed.models) > 1:
+            message = f"{OVER} The powers have equal weights, and near rows were not"
+            warnings.warn(f"{message} tried.", ConvergenceWarning, stacklevel=7)
+        return mixed, None
+    prior: dict[str, Any] = {}
     if validation is not None:
-        with q_once():
-            parts, weights = components(model)
-            if attempts.near_rows and all(map(takes_near_rows, parts)):
-                with contextlib.suppress(
-                    *FAILURES
-                ):  # nearly the same rows, with hardly any noise
-                    model = (
-                        ensemble_with_near_rows(Ensemble(parts, weights), validation)
-                        or model
-                    )
-            if has_gaussian_noise(heaviest(model).likelihood):
-                moments = ensemble_posterior(model).components_of_y(
-                    tf.constant(validation[0])
-                )
-    for part in components(model)[0] if many else []:
-        part.data = data
-    record = records[_power(heaviest(model))]._replace(points=points)
-    if cut:
-        record = _warned(record._replace(converged=False, message=cut))
-    return Trained(model, record, scores, left_out, moments)
+        prior = {"prior_weight": PRIOR_WEIGHT}
+    mixed = ensemble_of_models(mixed.models, validation=validation, **prior)
+    if len(mixed.models) == 1 or mixed.record is None:
+        return mixed, None
+    by_power: Any = zip(mixed.record.alphas, mixed.record.log_densities, strict=True)
+    return mixed, dict(by_power)
+
+
+def _judged(
+    model: Any, attempts: Attempts, validation: tuple[AnyNDArray, AnyNDArray]
+) -> tuple[Any, Any]:
+    """Let near rows join, and predict the rows left out under each component."""
+    if attempts.near_rows:
+        model = _with_near_rows(model, validation)
+    if not has_gaussian_noise(heaviest(model).likelihood):
+        return model, ()
+    with q_once():
+        posterior = ensemble_posterior(model)
+        return model, posterior.components_of_y(tf.constant(validation[0]))
+
+
+def _with_near_rows(model: Any, validation: tuple[AnyNDArray, AnyNDArray]) -> Any:
+    """Let predictions use near rows, if they can and rows left out gain."""
+    with q_once(), contextlib.suppress(*FAILURES):
+        # It fails if rows are nearly the same, with hardly any noise.
+        parts, weights = components(model)
+        if all(map(takes_near_rows, parts)):
+            mixed = ensemble_with_near_rows(Ensemble(parts, weights), validation)
+            return mixed or model
+    return model
 
 
 def _power(model: Any) -> float:

@@ -78,7 +78,9 @@ def refuse_mixed(kernel: Kernel, name: str, remedy: str) -> None:
         raise checks.refusal(name, got, "independent latent functions", remedy)
 
 
-def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
+def warn_unless_converged(
+    info: SiteUpdateInfo, tolerance: float, advice: str, up: int = 3
+) -> None:
     """Warn where the sites of a run did not converge; in eager mode its numbers are
     known.
     """
@@ -86,7 +88,50 @@ def warn_unless_converged(info: SiteUpdateInfo, tolerance: float, advice: str) -
         f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
     )
     numbers = {"Residual": info.residual, "sweeps": info.num_sweeps}
-    warn(ConvergenceWarning, tf.logical_not(info.converged), message, numbers, up=3)
+    warn(ConvergenceWarning, tf.logical_not(info.converged), message, numbers, up=up)
+
+
+def largest_known(dtype: tf.DType) -> float:
+    """Compute the size of a number of nats from which on rounding loses a nat or
+    more.
+    """
+    return float(1.0 / np.finfo(dtype.as_numpy_dtype).eps)
+
+
+def unknown_log_z(dtype: tf.DType) -> str:
+    """Write what happened, and what to do, if log Z is not known to a nat."""
+    return (
+        "log Z is not known to a nat, and neither losses nor predictions can be relied"
+        " on: the expected log density of a row is not finite or beyond"
+        f" {largest_known(dtype):.1e} nats. Under this prior rows far from all inducing"
+        " inputs have an expected rate that is too large, or the likelihood cannot"
+        " explain a target. Use a larger alpha, more inducing inputs, or a smaller"
+        " kernel variance (a prior on it helps in training), and check the targets."
+    )
+
+
+def record_unknown(info: SiteUpdateInfo, ell: tf.Tensor) -> SiteUpdateInfo:
+    """Record an infinite residual if a row's integral in nats, of ell, is too large for
+    log Z to be known to a nat.
+    """
+    unknown = tf.reduce_any(tf.abs(ell) > largest_known(ell.dtype))
+    infinity = tf.constant(np.inf, info.residual.dtype)
+    return info._replace(
+        residual=tf.where(unknown, infinity, info.residual),
+        converged=info.converged & ~unknown,
+    )
+
+
+def warn_of_run(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
+    """Warn if log Z is not known to a nat after a run; else if the sites of the run did
+    not converge.
+    """
+    residual = tf.convert_to_tensor(info.residual)
+    unknown, numbers = tf.math.is_inf(residual), {"Sweeps": info.num_sweeps}
+    text = unknown_log_z(residual.dtype)
+    warn(ConvergenceWarning, unknown, text, numbers, up=3)
+    settled = tf.logical_or(unknown, info.converged)
+    warn_unless_converged(info._replace(converged=settled), tolerance, advice, up=4)
 
 
 class FixedParameter(Parameter):

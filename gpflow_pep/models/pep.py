@@ -30,8 +30,9 @@ from ..engine.sites.sweep import infer
 from .arguments import (
     FixedParameter,
     mixed_arguments,
+    record_unknown,
     refuse_mixed,
-    warn_unless_converged,
+    warn_of_run,
 )
 from .base import ADVICE, InternalDataModel, PowerEPModel, labels_to_floats, refuse_data
 from .context_predictions import ContextPredictions
@@ -372,15 +373,15 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             return infer(problem, initial, limits)
 
         fixed_point: FixedPoint = without_gradient(run)
+        ell = fixed_point.extra.tilted.ell
+        fixed_point = fixed_point._replace(info=record_unknown(fixed_point.info, ell))
         self.write_sites(fixed_point.sites)
         dtype = fixed_point.sites.nu.dtype
         self._last_run.assign(
             tf.stack([tf.cast(part, dtype) for part in fixed_point.info])
         )
         info = self.last_inference if tf.executing_eagerly() else fixed_point.info
-        warn_unless_converged(
-            info, self.tolerance, ADVICE + traits(self.likelihood).advice
-        )
+        warn_of_run(info, self.tolerance, ADVICE + traits(self.likelihood).advice)
         return fixed_point
 
     def _replace(

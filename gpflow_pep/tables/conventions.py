@@ -7,7 +7,7 @@ nothing is guessed.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +33,8 @@ WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 PLAIN = {
     mark: re.compile(
         r"[+-]?(?:0|[1-9][0-9]*)?"
-        rf"(?:(?<=[0-9])|(?=[{mark}][0-9]))(?:[{mark}][0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-][0-9]+)?"
+        rf"(?:(?<=[0-9])|(?=[{mark}][0-9]))"
+        rf"(?:[{mark}][0-9]*(?:[eE][+-]?[0-9]+)?|[eE][+-][0-9]+)?"
     )
     for mark in OTHER
 }
@@ -91,33 +92,41 @@ def find_conventions(
         where no cell shows otherwise; but points need to be in all numbers of a column
         to be decimal ones.
     """
-    points, orders = Counter(dict.fromkeys(OTHER, 0)), dict.fromkeys(ORDERS, 0)
+    points = Counter(dict.fromkeys(OTHER, 0))
+    orders = Counter(dict.fromkeys(ORDERS, 0))
     fixed: list[bool] = []
     for cells in columns:
         if find_period(cells):
             continue  # 01.2023 shows nothing of decimal marks
         ways = Counter(ways_of_writing(cells))
-        dates = "\n".join(cells) if any(map(_DAY_AND_MONTH.match, ways)) else ""
-        for first, mark, second, short in _DAY_AND_MONTH.findall(dates):
-            first, second = int(first), int(second)
-            year_first = (
-                mark == "-" and short and int(short) <= 31
-            )  # 21-01-05 may be so
-            orders["dmy"] += second <= 12 and (
-                mark == "." or (first > 12 and not year_first)
-            )
-            orders["mdy"] += first <= 12 < second
-            orders["ymd"] += bool(short) and first > 31
-        if not stated.decimal:
-            for way, count in ways.items():
-                points[_proof(way)] += count
-            if any(map(_EITHER["."].fullmatch, ways)):
-                fixed.append(not any(map(WHOLE.fullmatch, ways)))
+        if any(map(_DAY_AND_MONTH.match, ways)):
+            orders.update(_orders_of(cells))
+        if stated.decimal:
+            continue
+        for way, count in ways.items():
+            points[_proof(way)] += count
+        if any(map(_EITHER["."].fullmatch, ways)):
+            fixed.append(not any(map(WHOLE.fullmatch, ways)))
     del points[""]
     if sep == "," and all(fixed) and not any(points.values()):
         points["."] = 1
-    decimal, dates = stated.decimal or _most(points), stated.dates or _most(orders)
-    return stated._replace(decimal=decimal, dates=dates)
+    decimal = stated.decimal or _most(points)
+    return stated._replace(decimal=decimal, dates=stated.dates or _most(orders))
+
+
+def _orders_of(cells: Iterable[str]) -> Iterator[str]:
+    """Give the order of each date of which one alone is possible."""
+    for match in _DAY_AND_MONTH.finditer("\n".join(cells)):
+        first, second = int(match[1]), int(match[3])
+        mark, short = match[2], match[4]
+        # 21-01-05 may be of 2021.
+        may_be_year = mark == "-" and short is not None and int(short) <= 31
+        if second <= 12 and (mark == "." or (first > 12 and not may_be_year)):
+            yield "dmy"
+        if first <= 12 < second:
+            yield "mdy"
+        if short and first > 31:
+            yield "ymd"
 
 
 def ways_of_writing(cells: Iterable[str]) -> list[str]:

@@ -303,10 +303,17 @@ def _as_iso(parts: dict[str, str], first_year: int | None) -> str | None:
 
 def _time(text: str | None) -> str:
     """Write a time of the day as ISO 8601 does, or as it was where it is none."""
-    match = _CLOCK.fullmatch(text.strip()) if text else None
+    if not text:
+        return ""
+    match = _CLOCK.fullmatch(text.strip())
     if match is None or not (match[2] or match[4]):
-        return f"T{text}" if text else ""
-    hour, half = int(match[1]), (match[4] or "").lower()
-    if half:
-        hour = hour % 12 + 12 * (half == "p") if 1 <= hour <= 12 else 99
+        return f"T{text}"
+    hour = int(match[1])
+    half = (match[4] or "").lower()
+    if half and not 1 <= hour <= 12:
+        hour = 99  # which is no time
+    elif half:
+        hour %= 12
+    if half == "p" and hour < 12:
+        hour += 12
     return f"T{hour:02}:{match[2] or '00'}:{match[3] or '00'}{match[5] or ''}"

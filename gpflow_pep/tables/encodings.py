@@ -142,7 +142,9 @@ def encode(
             angle = 2.0 * np.pi * values / CYCLES[cycle]
             parts.append((f"{name}: sine of {cycle}", np.sin(angle)))
             parts.append((f"{name}: cosine of {cycle}", np.cos(angle)))
-    return [*parts, *[(f"{name} missing", missing)] * learnt.missing]
+    if learnt.missing:
+        parts.append((f"{name} missing", missing))
+    return parts
 
 
 def encode_table(
@@ -161,11 +163,9 @@ def encode_table(
     num_rows = len(next(iter(table.values()), ()))
     numbers = np.array(encoded, dtype=np.float64).reshape(len(encoded), num_rows).T
     unknown = [column.isna().to_numpy() for column in table.values()]
-    return (
-        np.where(np.all(unknown, axis=0)[:, None], np.nan, numbers)
-        if table
-        else numbers
-    )
+    if not table:
+        return numbers
+    return np.where(np.all(unknown, axis=0)[:, None], np.nan, numbers)
 
 
 def encoded_names(
@@ -246,14 +246,11 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
         large = np.abs(column.to_numpy()) > _MAX_SIZE
         if large.any():
             row = int(np.argmax(large))
-            place = (
-                f"row {row} (rows count from 0), and {int(large.sum())} such value(s)"
-                " in all"
+            got = (
+                f"{column.iloc[row]} in row {row} (rows count from 0), and"
+                f" {int(large.sum())} such value(s) in all"
             )
-            got, expected = (
-                f"{column.iloc[row]} in {place}",
-                f"numbers below {_MAX_SIZE:g} in size",
-            )
+            expected = f"numbers below {_MAX_SIZE:g} in size"
             remedy = "Correct them, or leave the cells empty."
             raise refusal(f"column '{name}'", got, expected, remedy)
     return column
@@ -282,5 +279,7 @@ def option(name: str, column: str) -> str:
 def listed(names: Any) -> str:
     """Give names for a message: the first eight, and how many more there are."""
     names = [repr(str(name)) for name in names]
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return ", ".join(names[:8]) + more
+    text = ", ".join(names[:8])
+    if len(names) > 8:
+        text += f" and {len(names) - 8} more"
+    return text

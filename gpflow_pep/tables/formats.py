@@ -4,7 +4,7 @@ import datetime
 import decimal
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,7 +60,30 @@ PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 #: Whole numbers of eight digits are dates where all are, between these.
 _DAYS = (19000101, 21001231)
 EPOCH = pd.Timestamp(0)
-_TRUTH = ("True", "False", "TRUE", "FALSE", "true", "false")
+_TRUTH = {
+    "True": True,
+    "TRUE": True,
+    "true": True,
+    "False": False,
+    "FALSE": False,
+    "false": False,
+    "": None,
+}
+#: Types of a column, tested in turn, and the kind of their cells; empty for words.
+_KINDS_OF_COLUMNS: tuple[tuple[Callable[[Any], bool], str], ...] = (
+    (lambda dtype: isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)), ""),
+    (lambda dtype: isinstance(dtype, (pd.PeriodDtype, pd.SparseDtype)), "other"),
+    (pd.api.types.is_complex_dtype, "other"),
+    (pd.api.types.is_numeric_dtype, "number"),
+    (pd.api.types.is_timedelta64_dtype, "number"),
+    (pd.api.types.is_datetime64_any_dtype, "date"),
+)
+#: Types that all objects of a column have, tested in turn, and their kind.
+_KINDS_OF_OBJECTS: tuple[tuple[tuple[type, ...], str], ...] = (
+    ((bool, int, float, np.number, decimal.Decimal), "number"),
+    ((datetime.date, np.datetime64), "date"),
+    ((str, bool, int, float, np.number), ""),
+)
 
 
 class Format(NamedTuple):
@@ -141,8 +164,10 @@ def conventions_of(
     """Find the conventions of a table from all of its cells; see
     :func:`find_conventions`.
     """
-    columns = [column for _, column in table.items() if not _kind_of_type(column)]
-    return find_conventions(list(map(stripped, columns)), stated or Conventions(), sep)
+    columns = [
+        stripped(column) for _, column in table.items() if not _kind_of_type(column)
+    ]
+    return find_conventions(columns, stated or Conventions(), sep)
 
 
 def stripped(column: "pd.Series[Any]") -> list[str]:
@@ -168,31 +193,39 @@ def typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
     :param decimal: The decimal mark; empty where it is not known.
     """
     cells = stripped(column)
-    ways = {*ways_of_writing(cells)}
-    numbers, marks = ways - {*MARKS}, ways & {*MARKS}
-    if numbers and ways <= {*_TRUTH, ""}:
-        return pd.Series(
-            [cell[0] in "Tt" if cell else None for cell in cells], column.index
-        )
-    whole = all(map(WHOLE.fullmatch, numbers))
-    if whole and marks and any(map(is_large_label, cells)):
-        return column.where(column != "", None)
-    known = bool(decimal) or not any("." in way for way in numbers)  # such as 1e-05
-    plain = whole or (known and all(map(PLAIN[decimal or "."].fullmatch, numbers)))
-    values = [cell for cell in cells if cell not in marks] if marks else cells
-    if not plain or not (numbers or ways == {""}) or may_be_classes(marks, values):
-        return column.where(column != "", None)
+    marks = {*MARKS}.intersection(cells)
+    values = [cell for cell in cells if cell not in marks]
+    ways = {*ways_of_writing(values)} - {""}
+    if ways and ways | marks <= {*_TRUTH}:
+        return pd.Series([_TRUTH[cell] for cell in cells], column.index)
+    text = column.where(column != "", None)
+    whole = all(map(WHOLE.fullmatch, ways))
+    are_numbers = whole or _are_plain(ways, decimal)
+    if not are_numbers or may_be_classes(marks, values):
+        return text
     if whole and not marks:
         try:
             return pd.Series(list(map(int, cells)), column.index, dtype=np.int64)
         except OverflowError:
-            if any(map(is_large_label, cells)):
-                return column
-    if marks:
-        cells = ["nan" if cell in marks else cell for cell in cells]
-    if decimal == ",":
-        cells = [cell.replace(",", ".") for cell in cells]
-    return pd.Series(list(map(float, cells)), column.index)
+            pass  # numbers of floating point hold more
+    if whole and any(map(is_large_label, values)):
+        return text
+    return pd.Series(_floats(cells, marks, decimal or "."), column.index)
+
+
+def _floats(cells: Iterable[str], marks: set[str], decimal: str) -> list[float]:
+    return [
+        np.nan if cell in marks else float(cell.replace(decimal, ".")) for cell in cells
+    ]
+
+
+def _are_plain(numbers: Iterable[str], decimal: str) -> bool:
+    """Whether all are plain numbers with the decimal mark; if it is not known, they
+    have none, as 1e-05.
+    """
+    if not decimal and any("." in number for number in numbers):
+        return False
+    return all(map(PLAIN[decimal or "."].fullmatch, numbers))
 
 
 def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
@@ -200,7 +233,8 @@ def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
     Whether marks such as "-" beside numbers may be a class: each number is in two cells
     on average, the fewest rows that a class has.
     """
-    return any(marks) and 2 * len({*numbers}) <= len(numbers)
+    num_different = len({*numbers})
+    return any(marks) and 2 * num_different <= len(numbers)
 
 
 def recognise(
@@ -227,15 +261,25 @@ def recognise(
         marks = (*MARKS_IN_WORDS, *conventions.missing) if conventions.missing else ()
         form = form._replace(missing=marks)
         return form._replace(spellings=find_spellings(read_cells(column, form)))
+    if form.kind in ("number", "date"):
+        form = form._replace(missing=(*form.missing, *conventions.missing))
     if form.kind == "number" and not as_written:
         named = conventions.sentinels
-        form = form._replace(
-            sentinels=named, missing=(*form.missing, *conventions.missing)
-        )
-        form = form._replace(
-            sentinels=(*named, *find_sentinels(read_cells(column, form)))
-        )
+        form = form._replace(sentinels=named)
+        found = find_sentinels(read_cells(column, form))
+        form = form._replace(sentinels=(*named, *found))
     return form
+
+
+class _Words(NamedTuple):
+    """The words of a column that are not of a type, and how the table is written."""
+
+    name: Any
+    cells: list[str]  #: In their order, without missing ones.
+    values: list[str]  #: Those that are no marks of a missing value.
+    counts: "pd.Series[Any]"  #: How often each value is there, the most frequent first.
+    known: Conventions
+    as_written: bool
 
 
 def _recognise(
@@ -243,68 +287,103 @@ def _recognise(
 ) -> Format:
     """Find the kind, and how numbers and dates are written."""
     kind = _kind_of_type(column)
-    if kind == "number" and _has_large_labels(column):
-        return Format("text")
+    if kind == "number":
+        return _format_of_numbers(column, known, as_written)
     if kind:
-        marks = known.marks(known.decimal) if known.decimal and kind == "number" else ""
-        form = Format(kind, known.decimal if marks else ".", marks)
-        dates = (
-            kind == "number"
-            and not as_written
-            and _are_dates(_numbers(column).to_numpy())
-        )
-        return Format("date", pattern="ymd") if dates else form
-    words = [word for word in _words(column) if word is not None]
-    marks_of_none = {*MARKS, *known.missing}
-    counts = pd.Series(
-        dict(Counter(word for word in words if word not in marks_of_none).most_common())
-    )
-    if counts.empty:
-        return Format("text" if words else "number")
-    if merge_in_floats(counts.index):
+        return Format(kind)
+    cells = [word for word in _words(column) if word is not None]
+    marks = {*MARKS, *known.missing}
+    values = [word for word in cells if word not in marks]
+    if not values:
+        return Format("text" if cells else "number")
+    counts = pd.Series(dict(Counter(values).most_common()))
+    words = _Words(column.name, cells, values, counts, known, as_written)
+    forms = (find(words) for find in _FORMATS_OF_WORDS)
+    return next(filter(None, forms), Format("text"))
+
+
+def _format_of_numbers(
+    column: "pd.Series[Any]", known: Conventions, as_written: bool
+) -> Format:
+    """Find the format of a column of type number, for tables in which it is text."""
+    if _has_large_labels(column):
         return Format("text")
-    period = "" if as_written else find_period(counts.index)
-    if period:
-        months = _as_dates(counts, period)
-        if months.enough:
-            return months.form
-    decimals = sorted(OTHER, key=lambda mark: mark != known.decimal)
-    readings = [_as_numbers(counts, mark, known.marks(mark)) for mark in decimals]
-    best = _best(column.name, counts.index, readings, known.decimal, "decimal . or ,")
-    if best and as_written:
-        others = [word for word in words if word in MARKS and word not in known.missing]
-        classes = may_be_classes(
-            others, [word for word in words if word not in marks_of_none]
-        )
-        codes = bool(best.form.unit) or any(
-            is_code(w) or is_limit(w) for w in counts.index
-        )
-        return Format("text") if classes or codes else best.form
-    if best:
-        return Format("date", pattern="ymd") if _are_dates(best.values) else best.form
-    orders = sorted(ORDERS, key=lambda order: order != (known.dates or "ymd"))
-    orders = orders if any(map(has_order, counts.index)) else orders[:1]
-    readings = [_as_dates(counts, order) for order in orders]
-    best = _best(
-        column.name, counts.index, readings, known.dates, "dates dmy, mdy or ymd"
-    )
-    return best.form if best else Format("text")
+    if not as_written and _are_dates(_numbers(column).to_numpy()):
+        return Format("date", pattern="ymd")
+    if known.decimal:
+        return Format("number", known.decimal, known.marks(known.decimal))
+    return Format("number")
+
+
+def _large_labels(words: _Words) -> Format | None:
+    return Format("text") if merge_in_floats(words.counts.index) else None
+
+
+def _format_of_periods(words: _Words) -> Format | None:
+    """Find months, quarters or weeks."""
+    period = "" if words.as_written else find_period(words.counts.index)
+    if not period:
+        return None
+    reading = _as_dates(words.counts, period)
+    return reading.form if reading.enough else None
+
+
+def _format_of_quantities(words: _Words) -> Format | None:
+    """Find numbers, or dates of eight digits."""
+    known = words.known
+    marks = sorted(OTHER, key=lambda mark: mark != known.decimal)
+    readings = [_as_numbers(words.counts, mark, known.marks(mark)) for mark in marks]
+    best = _best(words, readings, known.decimal, "decimal . or ,")
+    if best is None:
+        return None
+    if words.as_written:
+        return Format("text") if _are_codes(words, best.form.unit) else best.form
+    return Format("date", pattern="ymd") if _are_dates(best.values) else best.form
+
+
+def _are_codes(words: _Words, unit: str) -> bool:
+    """Whether numbers that are values as they are written are text."""
+    marks = {*MARKS} - {*words.known.missing}
+    others = [word for word in words.cells if word in marks]
+    if unit or may_be_classes(others, words.values):
+        return True
+    return any(is_code(word) or is_limit(word) for word in words.counts.index)
+
+
+def _format_of_dates(words: _Words) -> Format | None:
+    """Find dates by the order of day, month and year."""
+    stated = words.known.dates
+    orders = sorted(ORDERS, key=lambda order: order != (stated or "ymd"))
+    if not any(map(has_order, words.counts.index)):
+        orders = orders[:1]
+    readings = [_as_dates(words.counts, order) for order in orders]
+    best = _best(words, readings, stated, "dates dmy, mdy or ymd")
+    return best.form if best else None
+
+
+#: The formats that words may have, tried in turn.
+_FORMATS_OF_WORDS = (
+    _large_labels,
+    _format_of_periods,
+    _format_of_quantities,
+    _format_of_dates,
+)
 
 
 def several_units(column: "pd.Series[Any]", known: Conventions) -> dict[str, str]:
     """Find cells of different units in a column of numbers, by unit; empty where there
     is one.
     """
-    words = list(dict.fromkeys(filter(None, _words(column))))
+    words = dict.fromkeys(filter(None, _words(column)))
     mark = known.decimal or "."
-    quantities = [read_quantity(word, mark, known.marks(mark)) for word in words]
-    numbers = [pair for pair in zip(quantities, words) if not np.isnan(pair[0].value)]
-    units = {quantity.unit: word for quantity, word in numbers[::-1]}
-    units = {
-        unit: units[unit]
-        for unit in dict.fromkeys(quantity.unit for quantity, _ in numbers)
-    }
-    enough = len(numbers) >= LEAST_SHARE * len(words) and len(numbers) >= FEWEST
+    count = 0
+    units: dict[str, str] = {}
+    for word in words:
+        quantity = read_quantity(word, mark, known.marks(mark))
+        if not np.isnan(quantity.value):
+            count += 1
+            units.setdefault(quantity.unit, word)
+    enough = count >= LEAST_SHARE * len(words) and count >= FEWEST
     return units if enough and len(units) > 1 else {}
 
 
@@ -330,11 +409,7 @@ def is_code(word: str) -> bool:
 
 
 def _best(
-    name: Any,
-    words: "pd.Index[Any]",
-    readings: list[_Reading],
-    chosen: str,
-    option: str,
+    words: _Words, readings: list[_Reading], chosen: str, option: str
 ) -> _Reading | None:
     """Find the reading of most cells, if it is one of nearly all; of equal ones the
     first.
@@ -348,31 +423,28 @@ def _best(
     if best is None or chosen:
         return best
     for other in enough:
-        differ = ~np.isclose(
+        same = np.isclose(
             best.values, other.values, rtol=1e-12, atol=0.0, equal_nan=True
         )
-        if other.share == best.share and differ.any():
-            place = int(np.argmax(differ))
-            values = [
-                _shown(reading.values[place], best.form.kind)
-                for reading in (best, other)
-            ]
-            raise refusal(
-                f"column '{name}'",
-                f"{words[place]!r}, which is {' or '.join(values)}: all cells of the"
-                " table can be read in both ways",
-                "cells that can be read in one way alone",
-                f"Choose one: --{option} (in Python {option.split()[0]}=).",
-            )
+        if other.share < best.share or same.all():
+            continue
+        place = int(np.argmin(same))
+        ways = " or ".join(_shown(way, place) for way in (best, other))
+        raise refusal(
+            f"column '{words.name}'",
+            f"{words.counts.index[place]!r}, which is {ways}: all cells of the table"
+            " can be read in both ways",
+            "cells that can be read in one way alone",
+            f"Choose one: --{option} (in Python {option.split()[0]}=).",
+        )
     return best
 
 
-def _shown(value: float, kind: str) -> str:
-    return (
-        f"{EPOCH + pd.Timedelta(days=value):%Y-%m-%d}"
-        if kind == "date"
-        else f"{value:g}"
-    )
+def _shown(reading: _Reading, place: int) -> str:
+    value = reading.values[place]
+    if reading.form.kind == "date":
+        return f"{EPOCH + pd.Timedelta(days=value):%Y-%m-%d}"
+    return f"{value:g}"
 
 
 def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Reading:
@@ -478,7 +550,8 @@ def _are_dates(values: npt.NDArray[np.float64]) -> bool:
     inside = (values >= _DAYS[0]) & (values <= _DAYS[1])
     if len(values) < FEWEST or not inside.all() or np.any(values % 1.0):
         return False
-    return bool(read_dates([f"{value:.0f}" for value in values], "ymd").notna().all())
+    words = [f"{value:.0f}" for value in values]
+    return bool(read_dates(words, "ymd").notna().all())
 
 
 def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
@@ -491,24 +564,16 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     :param form: How they are read; of typed columns only the kind is used.
     :raises ValueError: If a cell cannot be read so; it names the column and the row.
     """
-    column_kind = _kind_of_type(column) if form.kind != "text" else ""
-    if column_kind == form.kind == "number":
+    if form.kind == "text":
+        return _read_text(column, form)
+    kind = _kind_of_type(column)
+    if kind == form.kind == "number":
         return _without(_numbers(column), form.sentinels)
-    if column_kind == form.kind == "date":
+    if kind == form.kind == "date":
         return _dates(column)
     words = _words(column)
-    if column_kind == "number" and is_month_with_point(form.pattern):
+    if kind == "number" and is_month_with_point(form.pattern):
         words = [word and as_month_with_point(float(word)) for word in words]
-    if form.kind == "text":
-        chosen = {plain_spelling(word): word for word in form.spellings}
-        values: dict[Any, Any]
-        values = {
-            word: chosen.get(plain_spelling(word), word) for word in filter(None, words)
-        }
-        values |= dict.fromkeys((None, *(form.missing or MARKS_IN_WORDS)), np.nan)
-        return pd.Series(
-            [values[word] for word in words], column.index, object, column.name
-        )
     places, different = pd.factorize(np.array(words, dtype=object))
     if form.kind == "date":
         read = _parse_dates(different, form).to_numpy()
@@ -517,22 +582,35 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     wrong = set(different[np.isnan(read)]) - {*MARKS, *form.missing}
     if wrong:
         place = next(row for row, word in enumerate(words) if word in wrong)
-        like = (
-            f"as {form.pattern}"
-            if form.pattern
-            else f"with '{form.decimal}' as decimal point"
-        )
-        like += f" and the unit '{form.unit}'" if form.unit else ""
-        got = f"{words[place]!r} in row {place} (rows count from 0)"
-        expected = (
-            "two numbers, such as 120/80"
-            if form.source
-            else f"a {form.kind} written {like}"
-        )
-        remedy = "Correct it, or leave the cell empty."
-        raise refusal(f"column '{form.source or column.name}'", got, expected, remedy)
+        raise _unread_cell(column.name, words[place], place, form)
     values = pd.api.extensions.take(read, places, allow_fill=True)
     return _without(pd.Series(values, column.index, name=column.name), form.sentinels)
+
+
+def _read_text(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
+    """Read words, each in its most frequent spelling."""
+    words = _words(column)
+    chosen = {plain_spelling(word): word for word in form.spellings}
+    values: dict[Any, Any] = {
+        word: chosen.get(plain_spelling(word), word) for word in filter(None, words)
+    }
+    values |= dict.fromkeys((None, *(form.missing or MARKS_IN_WORDS)), np.nan)
+    cells = [values[word] for word in words]
+    return pd.Series(cells, column.index, object, column.name)
+
+
+def _unread_cell(column: Any, word: str | None, row: int, form: Format) -> ValueError:
+    got = f"{word!r} in row {row} (rows count from 0)"
+    like = f"with '{form.decimal}' as decimal point"
+    if form.pattern:
+        like = f"as {form.pattern}"
+    if form.unit:
+        like += f" and the unit '{form.unit}'"
+    expected = f"a {form.kind} written {like}"
+    if form.source:
+        expected = "two numbers, such as 120/80"
+    remedy = "Correct it, or leave the cell empty."
+    return refusal(f"column '{form.source or column}'", got, expected, remedy)
 
 
 def _number(word: str, form: Format) -> float:
@@ -560,34 +638,21 @@ def _without(
 
 def _kind_of_type(column: "pd.Series[Any]") -> str:
     """Find the kind by the type of the column or of its objects; empty for words."""
-    types, dtype = pd.api.types, column.dtype
-    if (
-        isinstance(dtype, np.dtype) and dtype.kind in "biufM"
-    ):  # by itself: the others take longer
+    dtype = column.dtype
+    # By itself: the others take longer.
+    if isinstance(dtype, np.dtype) and dtype.kind in "biufM":
         return "date" if dtype.kind == "M" else "number"
-    if isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)):
-        return ""
-    if types.is_complex_dtype(column) or isinstance(
-        column.dtype, (pd.PeriodDtype, pd.SparseDtype)
-    ):
-        return "other"
-    if types.is_numeric_dtype(column) or types.is_timedelta64_dtype(column):
-        return "number"
-    if types.is_datetime64_any_dtype(column):
-        return "date"
+    for is_one, kind in _KINDS_OF_COLUMNS:
+        if is_one(dtype):
+            return kind
     values = column.dropna()
-    if types.is_string_dtype(values) or values.empty:
+    if pd.api.types.is_string_dtype(values) or values.empty:
         return ""
-    kinds = {type(value) for value in values}
-    if all(
-        issubclass(kind, (bool, int, float, np.number, decimal.Decimal))
-        for kind in kinds
-    ):
-        return "number"
-    if all(issubclass(kind, (datetime.date, np.datetime64)) for kind in kinds):
-        return "date"
-    plain = (str, bool, int, float, np.number)
-    return "" if all(issubclass(kind, plain) for kind in kinds) else "other"
+    found = {type(value) for value in values}
+    for types, kind in _KINDS_OF_OBJECTS:
+        if all(issubclass(one, types) for one in found):
+            return kind
+    return "other"
 
 
 def _numbers(column: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import count, pairwise
+from itertools import count
 
 import numpy as np
 
@@ -31,21 +31,31 @@ def count_title_rows(rows: Rows) -> int:
     width = max(lengths, key=lambda length: (lengths[length], length), default=0)
     if width < 2:
         return 0
-    full = (
-        len(row) == width and size >= max(2, width - 1)
-        for row, size in zip(cells, sizes)
-    )
-    start = next((place for place, is_full in enumerate(full) if is_full), 0)
-    above = [size for size in sizes[:start] if size]
-    if not above or not (sizes[start - 1] == 0 or (set(above) == {1} and width >= 3)):
+    full = [
+        place
+        for place, size in enumerate(sizes)
+        if len(cells[place]) == width and size >= max(2, width - 1)
+    ]
+    start = full[0] if full else 0
+    if not _are_titles(sizes[:start], width):
         return 0
-    names, below = (
-        cells[start],
-        [row for row in cells[start + 1 :] if len(row) == width],
-    )
-    if 2 * len(set(names)) <= width or not below:
-        return 0
-    return start if any(map(_is_name_of_numbers, names, zip(*below))) else 0
+    below = [row for row in cells[start + 1 :] if len(row) == width]
+    return start if _are_names_of_columns(cells[start], below) else 0
+
+
+def _are_titles(sizes: Sequence[int], width: int) -> bool:
+    """Whether rows with so many filled cells are titles above a table."""
+    filled = {size for size in sizes if size}
+    if not filled:
+        return False
+    return sizes[-1] == 0 or (filled == {1} and width >= 3)
+
+
+def _are_names_of_columns(names: Sequence[str], below: Rows) -> bool:
+    """Whether most names differ, and one is above a column of numbers."""
+    if 2 * len(set(names)) <= len(names):
+        return False
+    return any(map(_is_name_of_numbers, names, zip(*below)))
 
 
 def _is_name_of_numbers(name: str, column: Sequence[str]) -> bool:
@@ -108,11 +118,12 @@ def _is_like(cell: str, column: Sequence[str], margin: float) -> bool:
 
 
 def _are_names(numbers: Sequence[float]) -> bool:
-    steps = [after - before for before, after in pairwise(numbers)]
-    whole = all(number == round(number) for number in numbers)
-    one_way = all(step > 0.0 for step in steps) or all(step < 0.0 for step in steps)
-    equal = len(steps) > 1 and max(steps) - min(steps) <= 1e-9 * abs(steps[0])
-    return bool(steps) and one_way and (whole or equal)
+    steps = np.diff(numbers)
+    if not len(steps) or np.min(steps) <= 0.0 <= np.max(steps):
+        return False
+    if not np.any(np.mod(numbers, 1.0)):
+        return True
+    return len(steps) > 1 and bool(np.ptp(steps) <= 1e-9 * abs(steps[0]))
 
 
 def title_note(rows: Rows) -> str:

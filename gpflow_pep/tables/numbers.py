@@ -75,30 +75,22 @@ def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
     match = _number(decimal, thousands).fullmatch(cell)
     if match is None or not match["number"].isascii():
         return _read_hours(cell)
-    money, unit = match["money"] or "", match["unit"] or ""
+    found = match.groupdict("")
+    money, unit = found["money"], found["unit"]
     if unit.lower().replace(".", "") in _NO_UNITS:
         return _read_hours(cell)
     if unit.startswith("°") and unread_form(cell):
         return NO_NUMBER
-    if (
-        unit and not match["space"] and len(unit) == 1 and unit.isupper()
-    ):  # 1A, 2A: names
+    if len(unit) == 1 and unit.isupper() and not found["space"]:
+        return NO_NUMBER  # 1A, 2A: names
+    signs = found["sign"] + found["minus"] + found["last"]
+    if found["open"]:
+        signs += "-"
+    if len(signs) > 1 or (found["open"] and found["error"]):
         return NO_NUMBER
-    signs = [
-        match["sign"],
-        match["minus"],
-        match["last"] or "",
-        "-" if match["open"] else "",
-    ]
-    if sum(map(bool, signs)) > 1 or (match["open"] and match["error"]):
-        return NO_NUMBER
-    text = match["number"]
-    for mark in thousands:
-        text = text.replace(mark, "")
-    value = float(text.replace(decimal, "."))
-    return Quantity(
-        -value if "-" in signs else value, " ".join(filter(None, (money, unit)))
-    )
+    digits = found["number"].translate(str.maketrans("", "", thousands))
+    value = float(digits.replace(decimal, "."))
+    return Quantity(-value if signs == "-" else value, f"{money} {unit}".strip())
 
 
 def unread_form(cell: str) -> str:

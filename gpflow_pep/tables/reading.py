@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -19,6 +19,9 @@ from .formats import given_conventions, stripped, typed
 from .headers import count_title_rows, distinct, names_of_places, title_note
 from .spreadsheets import is_spreadsheet, read_spreadsheet
 
+#: The cells of a row, in a tuple: Python's collector does not search tuples of text
+#: again and again.
+_Row: TypeAlias = tuple[str, ...]
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
 #: Names and titles are looked for in so many characters.
@@ -78,34 +81,29 @@ def read_table(
             table.attrs |= {name: mark for name, mark in marks.items() if mark}
             return table
         if sheet is not None:
-            got, expected = (
-                f"{sheet!r} for a file without sheets",
-                "an Excel file (.xlsx)",
-            )
-            raise refusal("sheet", got, expected, "Leave it out.")
+            got = f"{sheet!r} for a file without sheets"
+            raise refusal("sheet", got, "an Excel file (.xlsx)", "Leave it out.")
         text, encoding = decode(content, encoding)
         num_lines = text.count("\n")
-        hint = _HINT.fullmatch(text[:20].split("\n", 1)[0].strip())
+        hint = _HINT.fullmatch(text[:20].partition("\n")[0].strip())
         if hint:
-            sep, text = sep or hint[1], text.split("\n", 1)[1] if "\n" in text else ""
+            sep = sep or hint[1]
+            text = text.partition("\n")[2]
         text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
         sep = _find_sep(text, sep)
         cells = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
-    known = find_conventions(
-        [stripped(column) for _, column in cells.items()], stated, sep
-    )
+    columns = [stripped(cells[name]) for name in cells]
+    known = find_conventions(columns, stated, sep)
     table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
     about: dict[str, Any] = {
         "sep": sep,
         "decimal": known.decimal,
         "thousands": known.thousands,
-    }
-    about |= {
         "encoding": encoding,
-        **cells.attrs,
-        "notes": [*notes, *cells.attrs["notes"]],
+        "notes": notes + cells.attrs["notes"],
+        "warnings": cells.attrs["warnings"],
     }
     table.attrs = {key: value for key, value in about.items() if value}
     return table
@@ -133,14 +131,8 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     return table
 
 
-def _records(
-    text: str, sep: str, strict: bool = False
-) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Cut into cells; lines count from 1. Blank lines are left out.
-
-    Rows are tuples, because Python's collector does not search tuples of text again and
-    again.
-    """
+def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
+    """Cut into cells; lines count from 1. Blank lines are left out."""
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
         for number, line in enumerate(lines, 1):
@@ -155,7 +147,7 @@ def _records(
             yield reader.line_num, tuple(record)
 
 
-def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[tuple[str, ...]]:
+def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[_Row]:
     """Cut the first rows into cells; none where the text cannot be cut so."""
     try:
         return [record for _, record in islice(_records(text, sep), most)]
@@ -202,35 +194,18 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
 
     :param skipped: How many lines were above.
     """
-    with unreadable():
-        try:
-            (_, header), *rows = _records(text, sep, strict=True)
-        except csv.Error as error:
-            if "end of data" in str(error):
-                raise
-            (_, header), *rows = _records(text, sep)
+    header, rows = _split_off_header(text, sep)
     width = len(header)
-    if rows and all(len(row) == width + 1 for _, row in rows):
-        firsts = [row[0] for _, row in rows]
-        if not any(row[-1].strip() for _, row in rows):
-            header = (*header, "")  # a separator at the end of each row
-        elif firsts == [str(i) for i in range(1, len(rows) + 1)] or (
-            len(set(firsts)) == len(rows)
-            and not any(as_number(first) is not None for first in firsts)
-        ):
-            header = ("", *header)  # as R writes the names of rows
-    width = len(header)
-    odd = [(line, row) for line, row in rows if len(row) != width]
-    short = [line + skipped for line, row in odd if len(row) < width]
+    odd = [(line + skipped, row) for line, row in rows if len(row) != width]
+    short = [line for line, row in odd if len(row) < width]
     # Between spaces an empty cell is nothing, so that a short row may lack any.
     refused = width if sep == _SPACES or 2 * len(short) > len(rows) else 0
     for line, row in odd:
         if any(map(str.strip, row[width:])) or len(row) < refused:
             raise TableFault(
-                f", line {line + skipped}: got {len(row)} value(s), expected {width},"
-                f" one for each column name (cells are separated by {sep!r}). Correct"
-                " the line, put quotes around cells that hold separators, or name the"
-                " separator."
+                f", line {line}: got {len(row)} value(s), expected {width}, one for"
+                f" each column name (cells are separated by {sep!r}). Correct the line,"
+                " put quotes around cells that hold separators, or name the separator."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
     names, notes = distinct(names)
@@ -251,6 +226,37 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
             " as empty."
         )
     return table
+
+
+def _split_off_header(text: str, sep: str) -> tuple[_Row, list[tuple[int, _Row]]]:
+    """Give the names of the columns, and the rows under them with their lines.
+
+    If all rows are longer by one cell, the names have one more, which is empty: the
+    last, of a separator at the end of each row; or the first, of the names or numbers
+    of rows that R writes.
+    """
+    with unreadable():
+        try:
+            (_, header), *rows = _records(text, sep, strict=True)
+        except csv.Error as error:
+            if "end of data" in str(error):
+                raise
+            (_, header), *rows = _records(text, sep)
+    if not rows or any(len(row) != len(header) + 1 for _, row in rows):
+        return header, rows
+    if not any(row[-1].strip() for _, row in rows):
+        return (*header, ""), rows
+    if _are_names_of_rows([row[0] for _, row in rows]):
+        return ("", *header), rows
+    return header, rows
+
+
+def _are_names_of_rows(cells: Sequence[str]) -> bool:
+    """Whether they count the rows, or are words that all differ."""
+    if all(cell == str(row) for row, cell in enumerate(cells, 1)):
+        return True
+    differ = len(set(cells)) == len(cells)
+    return differ and all(as_number(cell) is None for cell in cells)
 
 
 def _without_comments(text: str, sep: str | None) -> str:
@@ -275,7 +281,8 @@ def _begin_with_names(
     notes = []
     if header is None:
         text, note = _without_titles(text, sep)
-        notes += [note] * bool(note)
+        if note:
+            notes.append(note)
     beginning = _beginning(text)
     mark = _find_sep(beginning, sep)
     rows = _first_records(beginning, mark)

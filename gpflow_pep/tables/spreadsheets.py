@@ -35,42 +35,8 @@ def read_spreadsheet(
     :raises ValueError: If there is no such sheet.
     """
     sheets = _read_sheets(content)
-    filled = [name for name, cells in sheets.items() if not cells.empty]
-    if sheet is not None and sheet not in sheets:
-        remedy = "Name one of them (--sheet)."
-        raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", remedy)
-    if sheet is None and not filled:
-        raise TableFault(
-            " has no sheet with rows, expected one. Check how it was written."
-        )
-    tables = [name for name in filled if min(sheets[name].shape) > 1]
-    name, notes = sheet or (tables or filled)[0], []
-    if sheet is None and len(filled) > 1:
-        which = "the first of" if name == filled[0] else "the first with a table of"
-        notes.append(
-            f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names"
-            " another)."
-        )
-    cells = sheets[name]
-    rows = [
-        [_as_text(cell) for cell in row]
-        for row in cells.head(SAMPLE).itertuples(index=False)
-    ]
-    start = count_title_rows(rows) if header is None else 0
-    if start:
-        notes.append(title_note(rows[:start]))
-        rows, cells = rows[start:], cells.iloc[start:]
-    cells = cells.dropna(how="all")
-    names, why = names_of_places(rows, cells.shape[1], header)
-    notes += why
-    if not names:
-        names = [
-            text or f"Unnamed: {i}"
-            for i, text in enumerate(map(_as_text, cells.iloc[0]))
-        ]
-        cells = cells.iloc[1:]
-    names, why = distinct(names)
-    notes += why
+    name, notes = _choose_sheet(sheets, sheet)
+    names, cells, notes_on_names = _split_off_names(sheets[name], header)
     if cells.empty:
         raise TableFault(
             f" has no rows in the sheet {name!r}, expected some under the names. Name"
@@ -78,8 +44,53 @@ def read_spreadsheet(
         )
     cells = cells.set_axis(names, axis=1).reset_index(drop=True)
     table = pd.DataFrame({name: _without_marks(cells[name]) for name in names})
-    table.attrs = {"sheet": name, **({"notes": notes} if notes else {})}
+    table.attrs = {"sheet": name}
+    notes += notes_on_names
+    if notes:
+        table.attrs["notes"] = notes
     return table
+
+
+def _choose_sheet(
+    sheets: dict[str, pd.DataFrame], sheet: str | None
+) -> tuple[str, list[str]]:
+    """Choose the sheet, with a note if it is one of several."""
+    if sheet is not None and sheet in sheets:
+        return sheet, []
+    if sheet is not None:
+        remedy = "Name one of them (--sheet)."
+        raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", remedy)
+    filled = [name for name, cells in sheets.items() if not cells.empty]
+    if not filled:
+        raise TableFault(
+            " has no sheet with rows, expected one. Check how it was written."
+        )
+    tables = [name for name in filled if min(sheets[name].shape) > 1]
+    name = (tables or filled)[0]
+    if len(filled) == 1:
+        return name, []
+    which = "the first of" if name == filled[0] else "the first with a table of"
+    note = f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names another)."
+    return name, [note]
+
+
+def _split_off_names(
+    cells: pd.DataFrame, header: bool | None
+) -> tuple[list[str], pd.DataFrame, list[str]]:
+    """Give the names of the columns, the cells under them, and notes."""
+    rows = [list(map(_as_text, row)) for row in cells.head(SAMPLE).to_numpy()]
+    notes = []
+    start = count_title_rows(rows) if header is None else 0
+    if start:
+        notes.append(title_note(rows[:start]))
+    rows, cells = rows[start:], cells.iloc[start:].dropna(how="all")
+    names, notes_on_places = names_of_places(rows, cells.shape[1], header)
+    if not names:
+        texts = map(_as_text, cells.head(1).to_numpy().ravel())
+        names = [text or f"Unnamed: {place}" for place, text in enumerate(texts)]
+        cells = cells.iloc[1:]
+    names, notes_on_copies = distinct(names)
+    return names, cells, [*notes, *notes_on_places, *notes_on_copies]
 
 
 def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:

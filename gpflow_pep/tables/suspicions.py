@@ -62,15 +62,16 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str 
         for name, way in disguises.items()
         if way
     ]
-    columns = [X[name] for name in X if X[name].dtype == np.float64] + [y] * (
-        not classes
-    )
+    columns = [X[name] for name in X if X[name].dtype == np.float64]
+    if not classes:
+        columns.append(y)
     for column in columns:
         codes = [*_codes(column)]
         texts += codes or [*_marks(column), *_wild(column, column is y)]
     if classes:
-        texts += [*_codes(pd.to_numeric(y, errors="coerce"))]
-    return [*texts, *(_rare_classes(y) if classes else ())]
+        texts += _codes(pd.to_numeric(y, errors="coerce"))
+        texts += _rare_classes(y)
+    return texts
 
 
 def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
@@ -84,10 +85,13 @@ def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
         rows = rows.loc[:, rows.std() > 0.0] / np.sqrt((rows**2).sum())
         inputs = rows.drop(columns=y.name, errors="ignore")
         enough = y.name in rows and len(rows) >= 2 * MIN_ROWS
-        for number in range(2, min(inputs.shape[1], 3) + 1) if enough else ():
-            pair = inputs.to_numpy(), rows[y.name].to_numpy()
-            weights = orthogonal_mp(*pair, n_nonzero_coefs=number)
-            if np.sum((pair[1] - pair[0] @ weights) ** 2) < _LEFT:
+        if not enough:
+            continue
+        terms = inputs.to_numpy()
+        target = rows[y.name].to_numpy()
+        for number in range(2, min(inputs.shape[1], 3) + 1):
+            weights = orthogonal_mp(terms, target, n_nonzero_coefs=number)
+            if np.sum((target - terms @ weights) ** 2) < _LEFT:
                 return [str(name) for name in inputs.columns[np.abs(weights) > 0.01]]
     return []
 
@@ -243,11 +247,17 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
             f"{values[row]:g} in row {column.index[row]}" for row in rows[:FEWEST]
         )
         more = f" and {len(rows) - FEWEST} more" if len(rows) > FEWEST else ""
-        robust = "; if they are right, try --likelihood student_t" if is_target else ""
+        at_least = "at least " if len(rows) > 1 else ""
+        what, robust = "Column", ""
+        if is_target:
+            what, robust = (
+                "The target",
+                "; if they are right, try --likelihood student_t",
+            )
         yield (
-            f"{'The target' if is_target else 'Column'} '{column.name}' is"
+            f"{what} '{column.name}' is"
             f" {shown}{more} (rows count from 0), which is"
-            f" {'at least ' * (len(rows) > 1)}{np.min(distances[rows]):.0f} robust"
+            f" {at_least}{np.min(distances[rows]):.0f} robust"
             f" standard deviations from its median {np.median(values):g}. RMSE and NLPD"
             " can depend on such rows more than on all others, and so can what is"
             f" trained on them. Check them: correct them, or leave them out{robust}."

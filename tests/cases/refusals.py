@@ -196,7 +196,6 @@ REGRESSION = [
         ("noise_variance | got | expected | Pass", {"noise_variance": value})
         for value in (-0.1, 0.0, np.nan, np.inf, "a", np.full(N, 0.1))
     ),
-    *_each("bound", "'standard' or 'tight'", "titsias", True),
 ]
 POINT = [
     *OF_ROWS,

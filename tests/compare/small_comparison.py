@@ -162,7 +162,7 @@ KINDS = {
         two_targets,
         TARGETS,
         "--alphas 0.5 --folds 2 --inducing 5 --max-iterations 12 --no-baselines",
-        ["default", "alpha 0.5", "default (separate)", "alpha 0.5 (separate)", "mean"],
+        ["default", "alpha 0.5", "alpha 0.5 (separate)", "mean"],
     ),
     "limits": Kind(
         lambda: limits()[["x", "y"]],

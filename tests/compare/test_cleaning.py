@@ -511,6 +511,11 @@ PRICES = pd.DataFrame(
             {},
             r"got 5 rows with a target 'y', expected at least",
         ),
+        (
+            {"y": ["?"] * N},
+            {"task": "regression"},
+            r"got 0 rows with a target 'y', expected at least",
+        ),
         ({"y": MIXED}, {}, "target 'y': got .*numbers of several units"),
         ({"y": MONEY}, {}, r"target 'y': got .*several units, such as '€100', '\$101'"),
         (

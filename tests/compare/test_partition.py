@@ -284,7 +284,7 @@ LATE = {
         (
             {"time_column": "patient"},
             {},
-            "patient', which is of the kind text, expected dates or",
+            "patient', which is of the kind text, such as 'P",
         ),
         (
             {"time_column": ""},
@@ -299,7 +299,7 @@ LATE = {
         (
             {"group_column": "day"},
             {"day": [{}] * 60},
-            "kind other, expected text, dates or",
+            "kind other, such as {}, expected text, dates or",
         ),
         ({"time_column": "day", "splits": 99}, {}, "splits: got 99 for"),
         (

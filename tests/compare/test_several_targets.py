@@ -52,7 +52,7 @@ def test_rows_with_any_target_are_learnt_from() -> None:
     assert len(data.X) == 39 and data.kind == "numbers"
     assert "Dropped 1 of 40 rows without any target." in data.notes
     missing = data.y["height"].isna().sum()
-    assert f"Target 'height' is missing in {missing} of 39 rows." in data.notes
+    assert any(f"'height' ({missing})" in note for note in data.notes)
     assert clean(TABLE, ["1", "2"]).y.equals(data.y)
     # Labels of rows may repeat, as those of tables that were put together.
     cleaned = clean(pd.concat([TABLE.iloc[:20], TABLE.iloc[:20]]), TARGETS)

@@ -334,6 +334,16 @@ def test_excel_without_a_table(book: Any, rows: Any, message: str) -> None:
         book(A=rows)
 
 
+def test_a_sheet_that_is_named_and_empty(book: Any) -> None:
+    with pytest.raises(ValueError, match="has no rows in the sheet 'B', expected some"):
+        book({"sheet": "B"}, A=[["a", "b"], [1, 2]], B=[])
+
+
+def test_a_word_like_a_mark_of_no_value_is_text(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a;b\n1;2.#IND\n2;3\n")  # the mark is 1.#IND
+    assert list(read_table(tmp_path / "t.csv")["b"]) == ["2.#IND", "3"]
+
+
 @pytest.mark.parametrize(
     "module, extra, content",
     [

@@ -434,3 +434,23 @@ def test_points_of_many_rows_are_chosen_from_some(
     ).Z
     some = X.to_numpy()[np.random.default_rng(0).permutation(60)[:20]]
     assert_allclose(np.sort(Z, axis=0), np.sort(some, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kernel": "matern52"},
+        {"kernel": "rbf", "ard": False},
+        {"kernel": "additive", "noise": "varying"},
+    ],
+    ids=lambda settings: settings["kernel"],
+)
+def test_a_sparse_model_finds_a_wave_beside_a_trend(settings: dict[str, Any]) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-2.0, 2.0, [150, 1])
+    y = 1.5 * x[:, 0] + 0.7 * np.sin(20.0 * x[:, 0]) + 0.1 * rng.standard_normal(150)
+    model = PEPRegressor(num_inducing=60, alpha=0.5, random_state=0, **settings)
+    model.fit(x, y)
+    at = np.linspace(-1.8, 1.8, 100)[:, None]
+    error = model.predict(at) - 1.5 * at[:, 0] - 0.7 * np.sin(20.0 * at[:, 0])
+    assert np.sqrt(np.mean(error**2)) < 0.15

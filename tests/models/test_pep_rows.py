@@ -3,6 +3,7 @@ models remember from call to call is never stale, lost or trained.
 """
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import gpflow
@@ -403,3 +404,37 @@ def test_latent_functions_with_different_numbers_of_inducing_variables() -> None
         ValueError, match=r"got 4, 5 .*expected as many for each.*Give each"
     ):
         pep.models.PEP((ROWS, classes), kernel, likelihood, variables)
+
+
+#: What returns log Z, or depends on its sites.
+RESULTS: dict[str, Callable[[pep.PEP], Any]] = {
+    "log Z": lambda model: model.pep_log_marginal_likelihood(),
+    "elbo": lambda model: model.elbo(),
+    "compiled loss": lambda model: tf.function(model.training_loss, autograph=False)(),
+    "predictions": lambda model: model.predict_f(np.zeros([1, 1])),
+    "training": lambda model: pep.training.maximise(
+        model, max_iterations=1, progress=False
+    ),
+}
+
+
+def assert_unknown(model: pep.PEP, result: str) -> None:
+    with pytest.warns(ConvergenceWarning, match="log Z is not known to a nat"):
+        RESULTS[result](model)
+    assert np.isinf(model.last_inference.residual)
+    assert not model.last_inference.converged
+
+
+@pytest.mark.parametrize("result", RESULTS)
+def test_a_rate_far_from_inducing_inputs_warns_that_log_z_is_unknown(
+    result: str,
+) -> None:
+    data = np.array([[0.0], [5.0]]), np.array([[1.0], [2.0]])
+    parts = SquaredExponential(variance=150.0), Poisson(), data[0][:1].copy()
+    assert_unknown(pep.PEP(data, *parts, alpha=0.0, max_sweeps=5), result)
+
+
+def test_a_target_beyond_all_noise_warns_that_log_z_is_unknown() -> None:
+    data = np.array([[0.0], [5.0]]), np.array([[1.0], [1e9]])
+    parts = SquaredExponential(), gpflow.likelihoods.Gaussian(), data[0][:1].copy()
+    assert_unknown(pep.PEP(data, *parts, alpha=0.0), "log Z")

@@ -272,9 +272,14 @@ def test_marks_that_a_user_names() -> None:
         read_cells(pd.Series(["-200,0", "k.A.", "8"]), form._replace(decimal=",")),
         [np.nan, np.nan, 8.0],
     )
-    words = pd.Series(["a", "k.A.", "b"])
-    read = read_cells(words, recognise(words, conventions=known))
-    assert read.isna().tolist() == [False, True, False]
+    for cells in (["a", "k.A.", "b"], ["2020-01-31", "k.A.", "2020-02-28"]):
+        words = pd.Series(cells)
+        read = read_cells(words, recognise(words, conventions=known))
+        assert read.isna().tolist() == [False, True, False]
+    # A number that is named is one in a column whose values are as they are written.
+    words = pd.Series(["1", "k.A.", "-200"])
+    read = read_cells(words, recognise(words, as_written=True, conventions=known))
+    assert_array_equal(read, [1.0, np.nan, -200.0])
 
 
 @pytest.mark.parametrize(

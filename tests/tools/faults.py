@@ -87,7 +87,7 @@ models/base.py: contracts/test_contract_of_densities.py
 -return log_power_expectation_of_batches(*arguments, alpha=1.0)
 +return self.likelihood.predict_log_density(X, *arguments[2:])
 # constructors: a signature of *arguments and **options
-engine/refusals.py: engine/checks/test_refusals.py::test_arguments_that_are_gone
+engine/refusals.py: engine/checks/test_refusals.py::test_constructors_show_arguments
 -@wraps(init)
 +@lambda function: function
 # kernels: inputs far from 0 lose their digits
@@ -103,7 +103,7 @@ likelihoods/log_linear.py: models/test_varying_noise.py
 -tf.constant(PRIOR_DEVIATION / np.sqrt(num_inputs), default_float())
 +tf.constant(PRIOR_DEVIATION, default_float())
 # tables: dates in two orders are dropped without a note
-tables/cleaning.py: compare/test_cleaning.py
+tables/readings.py: compare/test_cleaning.py
 -both = bool(np.all(first | second)) and not (first.all() or second.all())
 +both = False
 # compare: three classes end with an error
@@ -173,7 +173,7 @@ training/fitting/objectives.py: training/test_training.py
 +for _ in range(0):
 # tables: a month read as a number
 tables/formats.py: tables/test_dates.py
--period = "" if as_written else find_period(counts.index)
+-period = "" if words.as_written else find_period(words.counts.index)
 +period = ""
 # exact fits: one start only
 training/fitting/exact.py: models/test_varying_noise.py::test_fine_parts_are_found

@@ -171,12 +171,6 @@ def _rate_traits(
     return Traits(
         starts_at_high_powers=True,
         follows_wider_priors=True,
-        # Where log Z is as good as minus infinity.
-        advice=(
-            " At a power of 0 a rate far from all inducing inputs may be expected to be"
-            " larger than log Z can state: raise alpha, add inducing inputs, or make"
-            " the kernel's variance smaller."
-        ),
         draw=draw,
         predict=predict if likelihood.invlink is tf.exp else None,
     )

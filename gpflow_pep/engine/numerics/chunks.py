@@ -133,7 +133,12 @@ def _cut(tensor: tf.Tensor, axis: int, start: Any, size: Any) -> tf.Tensor:
     begin: list[Any] = [0] * tensor.shape.rank
     sizes: list[Any] = [-1] * tensor.shape.rank
     begin[axis], sizes[axis] = start, size
-    return tf.slice(tensor, begin, sizes)
+    piece = tf.slice(tensor, begin, sizes)
+    # TensorFlow does not see that all other axes stay whole.
+    shape = tensor.shape.as_list()
+    shape[axis] = size if isinstance(size, int) else None
+    piece.set_shape(shape)
+    return piece
 
 
 def _loop(

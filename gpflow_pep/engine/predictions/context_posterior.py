@@ -98,65 +98,30 @@ class ContextRowsPosterior(ComputedPosterior):
         near: int | None = None,
     ) -> MeanAndVariance:
         context = Context(*map(tf.convert_to_tensor, cache))
-        X, scaled, known = (
-            context.X / context.scales,
-            Xnew / context.scales,
-            context.X.shape[0],
-        )
+        m = self._num_near(near, context.X.shape[0])
+        self._check_request(m, blocks, context.mean.shape[0] != 0, full_cov)
         parts, options = self._parts, (full_cov, self._chunk_size)
-        if near is None:
-            m = self.near if known is None else min(self.near, known)
-        else:
-            m = as_near(near, known, self._blocks is not None).number
-        if blocks is not None and self._blocks is None:
-            remedy = "Leave them out and pass near rows, or give the model blocks."
-            raise checks.refusal(
-                "blocks", "them for a model without blocks", "none", remedy
-            )
-        if blocks is None and m == 0 and context.mean.shape[0] == 0:
-            remedy = "Use the model's predict_f without near rows to predict from u."
-            raise checks.refusal(
-                "near", "0", "at least 1, as nothing else is known", remedy
-            )
-        if m and full_cov and parts.likelihood is not None:
-            got = (
-                "True with near rows of a likelihood that is not Gaussian, whose sites"
-                " are others"
-            )
-            remedy = (
-                "Predict each row by itself, or for the covariance without near rows."
-            )
-            raise checks.refusal("full_cov", f"{got} for each new row", "False", remedy)
+        X, scaled = context.X / context.scales, Xnew / context.scales
         if blocks is not None and self._blocks is not None:
             place = _places_of(self._blocks, blocks, X, scaled)
             mean, covariance = predict_from_blocks(
                 parts, context, self._blocks, Xnew, place, *options
             )
-        elif (
-            m == 0 and full_cov
-        ):  # as if all were new rows of one block that has no rows
-            none = BlockRows(*(tf.zeros([number], tf.int32) for number in (1, 0, 2)))
+        elif m == 0 and full_cov:
+            # As if all were new rows of one block that has no rows.
             place = tf.zeros_like(Xnew[:, 0], tf.int32)
             mean, covariance = predict_from_blocks(
-                parts, context, none, Xnew, place, *options
+                parts, context, _one_empty_block(), Xnew, place, *options
             )
         else:
-            if m == 0:
-                index = tf.zeros([tf.shape(Xnew)[0], 0], tf.int32)
-            elif tf.executing_eagerly():
-                index = tf.constant(
-                    self._search(X, cache is self.cache)(scaled.numpy(), m)
-                )
-            else:
-                index = nearest_by_products(X, scaled, m)
+            index = self._nearest(X, scaled, m, cache is self.cache)
             mean, covariance = predict_from_near_rows(
                 parts, context, Xnew, index, *options
             )
         advice = (
             "Check the new inputs. If they are right, a block or some near rows could"
-            " not be"
+            " not be factorised: give the likelihood more noise."
         )
-        advice = f"{advice} factorised: give the likelihood more noise."
         mean = checks.require_finite(mean, "mean of predictions", advice)
         covariance = checks.require_finite(
             covariance, "covariance of predictions", advice
@@ -166,6 +131,52 @@ class ContextRowsPosterior(ComputedPosterior):
             tf.expand_dims(covariance, axis), mean.shape[1], axis=axis
         )
         return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
+
+    def _num_near(self, near: Any, num_data: int | None) -> int:
+        """Count the near rows of each new row, of N or an unknown number of rows."""
+        if near is not None:
+            return as_near(near, num_data, self._blocks is not None).number
+        return self.near if num_data is None else min(self.near, num_data)
+
+    def _check_request(
+        self, num_near: int, blocks: Any, has_inducing: bool, full_cov: bool
+    ) -> None:
+        """Check that there is what a prediction is to use.
+
+        :param has_inducing: Whether predictions use u.
+        """
+        if blocks is not None and self._blocks is None:
+            remedy = "Leave them out and pass near rows, or give the model blocks."
+            raise checks.refusal(
+                "blocks", "them for a model without blocks", "none", remedy
+            )
+        if blocks is None and num_near == 0 and not has_inducing:
+            remedy = "Use the model's predict_f without near rows to predict from u."
+            raise checks.refusal(
+                "near", "0", "at least 1, as nothing else is known", remedy
+            )
+        if num_near and full_cov and self._parts.likelihood is not None:
+            got = (
+                "True with near rows of a likelihood that is not Gaussian, whose sites"
+                " are others for each new row"
+            )
+            remedy = (
+                "Predict each row by itself, or for the covariance without near rows."
+            )
+            raise checks.refusal("full_cov", got, "False", remedy)
+
+    def _nearest(
+        self, X: tf.Tensor, Xnew: tf.Tensor, num_near: int, is_own: bool
+    ) -> tf.Tensor:
+        """Find the rows that are near to each new one, [N_new, num_near].
+
+        :param is_own: Whether the rows are those of this posterior's cache.
+        """
+        if num_near == 0:
+            return tf.zeros([tf.shape(Xnew)[0], 0], tf.int32)
+        if tf.executing_eagerly():
+            return tf.constant(self._search(X, is_own)(Xnew.numpy(), num_near))
+        return nearest_by_products(X, Xnew, num_near)
 
     def _search(self, X: tf.Tensor, is_own: bool) -> Search:
         """Index the rows, once for those of a cache of tensors: variables may be
@@ -200,6 +211,11 @@ def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
             "near: noise_variance", noise_variance, "(0, inf)", "None: the model's."
         )
     return NearRows(int(number), noise_variance)
+
+
+def _one_empty_block() -> BlockRows:
+    names, rows, start = (tf.zeros([size], tf.int32) for size in (1, 0, 2))
+    return BlockRows(names, rows, start)
 
 
 @check_shapes("X: [N, D]", "Xnew: [N_new, D]", "return: [N_new]")

@@ -23,6 +23,7 @@ from ...engine.prior import latent_kernels
 from ...engine.prior.evaluate import is_plain
 from ...engine.sites.record import ConvergenceWarning
 from ...models import PEP, PEPRegression
+from ...models.arguments import unknown_log_z
 from ...models.base import ADVICE, InternalDataModel
 
 Module = TypeVar("Module", bound=tf.Module)
@@ -237,11 +238,14 @@ class WholeLoss:
         if self.unsettled < number or self._has_warned:
             return
         self._has_warned = True
-        advice = ADVICE + traits(self.model.likelihood).advice
         text = (
             f"The sites did not converge at the last {self.unsettled} evaluation(s) of"
             " the loss."
         )
+        if np.isinf(self.model.last_inference.residual):
+            advice = f"There {unknown_log_z(self.model.loss_tolerance.dtype)}"
+        else:
+            advice = ADVICE + traits(self.model.likelihood).advice
         warnings.warn(f"{text} {advice}", ConvergenceWarning, stacklevel=2)
 
     def settle(self) -> float | None:

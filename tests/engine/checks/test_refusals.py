@@ -2,6 +2,7 @@
 accepted.
 """
 
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from cases.refusals import (
 )
 from cases.tied import MODELS
 
-from gpflow_pep.models import PEPClassification
+from gpflow_pep.models import PEP, PEPClassification, PEPRegression
 
 CHANGELOG = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
 
@@ -85,7 +86,7 @@ def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> No
     model = point(max_sweeps=3)
     model.kernel.variance.unconstrained_variable.assign(np.nan)
     with (
-        pytest.warns(UserWarning, match="did not converge"),
+        pytest.warns(UserWarning, match="log Z is not known to a nat"),
         pytest.raises(ValueError, match=r"NaN or infinity(.|\n)*(priors|lower alpha)"),
     ):
         model.training_loss()
@@ -189,3 +190,9 @@ def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     with pytest.raises(ValueError, match=r"prediction: got NaN.*Standardise"):
         model.predict_y(X)
+
+
+@pytest.mark.parametrize("model", [PEPRegression, PEP])
+def test_constructors_show_arguments(model: type) -> None:
+    arguments = inspect.signature(model).parameters
+    assert {"data", "kernel", "inducing_variable", "alpha"} <= set(arguments)
