@@ -29,11 +29,15 @@ from ..engine.sites.implicit import ConvergedRows
 #: Sites that change with a row. With as many as there are others it is a refit.
 NEIGHBOURS = 40
 #: A row with a smaller part of the precision of f there leaves other sites as they are.
-LEAST_LEVERAGE = 0.05
-#: Steps to the fixed point, and the part of each that is taken.
+#: On 300 rows of two and of three classes, whose sites are found again for 53 and for
+#: 35, this takes .15 of the seconds of the other training; with 0.05 and a tolerance of
+#: 1e-3 it takes .3, and the mean log probability changes by .0003.
+LEAST_LEVERAGE = 0.1
+#: Steps to the fixed point, and the part of each that is taken. With whole ones some
+#: rows do not settle at a kernel variance of 692.
 SWEEPS, DAMPING = 40, 0.7
 #: Changes of sites in standard deviations of f, after which it is reached.
-TOLERANCE = 1e-3
+TOLERANCE = 3e-3
 #: Rows at a time.
 CHUNK = 200
 
@@ -61,15 +65,15 @@ def moments_without_rows(
     group = group.reshape(-1)
     influential = np.flatnonzero(copies * tau * s > LEAST_LEVERAGE)
     for start in range(0, len(influential), CHUNK):
-        some = influential[start : start + CHUNK]
-        influence = (C[:, some].T @ C) ** 2 / s
-        influence[group[some][:, None] == group] = -1.0
+        chunk = influential[start : start + CHUNK]
+        influence = (C[:, chunk].T @ C) ** 2 / s
+        influence[group[chunk][:, None] == group] = -1.0
         others = np.argpartition(-influence, number - 1, axis=1)[:, :number]
-        places = np.hstack([others, some[:, None]])
+        places = np.hstack([others, chunk[:, None]])
         columns = C.T[places]
         covariance = columns @ np.swapaxes(columns, 1, 2)
         removed = np.ones(places.shape)
-        removed[:, -1] = copies[some]
+        removed[:, -1] = copies[chunk]
         h = np.asarray(rows.m)[places, 0]
         E = np.eye(number + 1) - covariance * (removed * tau[places])[:, None]
         shift = h - np.einsum("nij,nj->ni", covariance, removed * nu[places])
@@ -78,7 +82,7 @@ def moments_without_rows(
         spread = np.diagonal(V, axis1=1, axis2=2)
         is_proper = (np.isfinite(spread) & (spread > 0.0)).all(axis=1)
         if is_proper.any():
-            proper = some[is_proper]
+            proper = chunk[is_proper]
             mean[proper], variance[proper] = _without_last(
                 model, rows, places[is_proper], m[is_proper], V[is_proper]
             )
@@ -89,43 +93,48 @@ def _without_last(
     model: Any, rows: ConvergedRows, places: AnyNDArray, m: AnyNDArray, V: AnyNDArray
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Find the sites of all but the last of some rows, and give the moments of h at the
-    last, [B] each.
+    last, [B] each; NaN if the sites do not settle.
 
     :param places: The numbers of the rows, [B, K].
     :param m: Means of h without their sites, [B, K].
     :param V: Covariances of h without their sites, [B, K, K].
     """
-    data = [tf.gather(part, places[:, :-1].ravel()) for part in model.data]
-    prior_mean = np.asarray(model.mean_function(data[0])).reshape(len(places), -1)
+    X, Y = (np.asarray(of_rows)[places[:, :-1]] for of_rows in model.data)
+    prior_mean = np.asarray(model.mean_function(X)).reshape(X.shape[:2])
     d = np.asarray(rows.d)[places[:, :-1], 0]
     alpha = float(model.alpha.numpy())
-    tau, nu = (np.asarray(part)[places, 0] for part in (rows.tau, rows.nu))
+    tau, nu = np.asarray(rows.tau)[places, 0], np.asarray(rows.nu)[places, 0]
     tau[:, -1] = nu[:, -1] = 0.0
+    moving = np.arange(len(places))
     for _ in range(SWEEPS):
-        mean, variance = _posterior(m, V, nu, tau)
-        s = variance[:, :-1]
-        e = 1.0 - alpha * tau[:, :-1] * s
-        left = (mean[:, :-1] - alpha * nu[:, :-1] * s) / e
-        width = s / e
-        moments = [
-            tf.constant(part.reshape(-1, 1)) for part in (left + prior_mean, width + d)
-        ]
+        now_tau, now_nu = tau[moving, :-1], nu[moving, :-1]
+        mean, variance = _posterior(m[moving], V[moving], nu[moving], tau[moving])
+        mean, s = mean[:, :-1], variance[:, :-1]
+        e = 1.0 - alpha * now_tau * s
+        centre, width = (mean - alpha * now_nu * s) / e, s / e
         tilted = tilted_derivatives(
-            model.likelihood, data[0], *moments, data[1], tf.constant(alpha, s.dtype)
+            model.likelihood,
+            tf.constant(X[moving].reshape(s.size, -1)),
+            tf.constant((centre + prior_mean[moving]).reshape(-1, 1)),
+            tf.constant((width + d[moving]).reshape(-1, 1)),
+            tf.constant(Y[moving].reshape(-1, 1)),
+            tf.constant(alpha, s.dtype),
         )
-        slope, curvature = (
-            np.asarray(part).reshape(s.shape) for part in (tilted.delta1, tilted.delta2)
-        )
+        slope = np.asarray(tilted.delta1).reshape(s.shape)
+        curvature = np.asarray(tilted.delta2).reshape(s.shape)
         new_tau = -curvature / (1.0 + alpha * curvature * width)
-        new_nu = new_tau * left + slope * (1.0 + alpha * new_tau * width)
-        steps = new_tau - tau[:, :-1], new_nu - nu[:, :-1]
-        tau[:, :-1] += DAMPING * steps[0]
-        nu[:, :-1] += DAMPING * steps[1]
-        change = np.sqrt(s) * (steps[1] - mean[:, :-1] * steps[0])
-        if max(np.max(np.abs(change)), np.max(s * np.abs(steps[0]))) < TOLERANCE:
+        new_nu = new_tau * centre + slope * (1.0 + alpha * new_tau * width)
+        step_tau, step_nu = new_tau - now_tau, new_nu - now_nu
+        tau[moving, :-1] += DAMPING * step_tau
+        nu[moving, :-1] += DAMPING * step_nu
+        of_means = np.sqrt(s) * np.abs(step_nu - mean * step_tau)
+        change = np.maximum(of_means, s * np.abs(step_tau)).max(axis=1)
+        moving = moving[~(change < TOLERANCE)]
+        if len(moving) == 0:
             break
-    mean, variance = _posterior(m, V, nu, tau)
-    return mean[:, -1], variance[:, -1]
+    mean, variance = (moment[:, -1] for moment in _posterior(m, V, nu, tau))
+    mean[moving] = variance[moving] = np.nan
+    return mean, variance
 
 
 def _posterior(
@@ -136,4 +145,4 @@ def _posterior(
     right = m + np.einsum("nij,nj->ni", V, nu)
     solved = np.linalg.solve(F, np.concatenate([V, right[..., None]], axis=2))
     variance = np.diagonal(solved[..., :-1], axis1=1, axis2=2)
-    return solved[..., -1], variance
+    return solved[..., -1], variance.copy()
