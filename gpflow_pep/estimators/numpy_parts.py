@@ -125,7 +125,9 @@ def _least_noise(likelihood: Likelihood, Z: AnyNDArray) -> float:
     """
     if type(likelihood) is Gaussian:
         return float(np.min(likelihood.variance_at(Z)))
-    return float(likelihood.scale) ** 2 if type(likelihood) is StudentT else 1.0
+    if type(likelihood) is StudentT:
+        return float(np.min(likelihood._scale(Z))) ** 2
+    return 1.0
 
 
 def _component_of_rows(
