@@ -24,14 +24,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..distributions import Recalibration, YeoJohnson
 from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.refusals import counted
 from ..scoring.ensemble import FAR, NumpyEnsemble, are_asked, is_far
-from ..scoring.inputs import YeoJohnson
-from ..scoring.predictive import Recalibration
 from ..training import Ensemble, MaximiseRecord
 from ..training.choosing.alphas import ALPHAS, check_alphas
 from ..training.choosing.ensemble import (
@@ -516,7 +515,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         have nearly no information on it: the variance of f is nearly what it was before
         training, by any component whose weight is .2 or more, or the largest. So is a
         row with an input that such a component cuts
-        (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`).
+        (:class:`~gpflow_pep.distributions.YeoJohnson`).
 
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.

@@ -13,10 +13,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
+from ..distributions.cutting import cuts_reported
 from ..engine import factors
 from ..engine.checks import refusal
 from ..models import PEPClassification
-from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predict_probabilities
 from ..tables.grades import order_of_labels, places_in
 from ..training import Ensemble, ensemble_with_near_labels

@@ -10,14 +10,12 @@ from gpflow.mean_functions import Zero
 from gpflow.models import GPModel
 from sklearn.preprocessing import StandardScaler
 
+from ..distributions import Recalibration, Units, YeoJohnson
 from ..engine.checks import refusal
 from ..engine.predictions.context_rows import NearRows
 from ..engine.prior import is_mixed
 from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
-from ..scoring.inputs import YeoJohnson
-from ..scoring.predictive import Recalibration
-from ..scoring.units import Units
 from ..training.choosing.ensemble import Ensemble, components
 from .base import PEPEstimator
 from .classifier import PEPClassifier

@@ -14,6 +14,7 @@ from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ..distributions import Predictive, Units
 from ..engine import checks
 from ..engine.checks import counted, refusal
 from ..engine.factors import layout_of
@@ -21,8 +22,6 @@ from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
-from ..scoring.predictive import Predictive
-from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import (
     KERNELS,
@@ -83,11 +82,11 @@ class PEPRegressor(TargetPredictions):
         inputs (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto": "constant" of one
         model.
     :param warp: Whether the model takes targets that are bent by the sinh-arcsinh
-        transform (:class:`~gpflow_pep.scoring.units.Units`), which an exact model of at
+        transform (:class:`~gpflow_pep.distributions.Units`), which an exact model of at
         most 600 rows chooses; of several columns each has its own. "auto": not of one
         model.
     :param inputs: "standard", or "yeo-johnson", bent so that each column is nearly
-        Gaussian (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`). "auto": "standard" of
+        Gaussian (:class:`~gpflow_pep.distributions.YeoJohnson`). "auto": "standard" of
         one model.
     :param ard: Whether a kernel by name has a lengthscale for each input, or one for
         all; or how far log lengthscales are from their mean a priori, for example 0.7.
