@@ -147,7 +147,9 @@ class PEPRegressor(TargetPredictions):
     After ``fit``: ``components_``, ``weights_`` and ``mean_weights_``, the models that
     are mixed, and ``recalibration_``; ``n_outputs_`` and ``target_names_``, of the
     columns of y; ``model_``, a :class:`~gpflow_pep.training.Ensemble` where powers are
-    mixed; ``near_rows_``, how many near rows predictions use; ``posterior_``, which
+    mixed; ``near_rows_``, how many near rows predictions use; ``rows_held_``, how many
+    training rows the files of :func:`save_estimator` and :func:`export_numpy` hold
+    (:class:`~gpflow_pep.estimators.rows_held.RowsHeld`); ``posterior_``, which
     predicts in the model's units; ``alpha_scores_`` (nats a row, without near rows;
     None of one power), ``n_features_in_``, ``feature_names_in_``; and, of the component
     of the largest weight, ``kernel_``, ``likelihood_``, ``inducing_variable_``,
@@ -217,7 +219,7 @@ class PEPRegressor(TargetPredictions):
         if self.warp != "auto" and not isinstance(self.warp, bool | np.bool_):
             raise refusal("warp", repr(self.warp), "True, False or 'auto'", remedy)
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any) -> AnyNDArray:
         check_table("y", y)
         y = filled(y)
         if has_columns(y):
@@ -236,6 +238,7 @@ class PEPRegressor(TargetPredictions):
         in_units = have_units(self._named_likelihood(), P)
         check_readings(Y[:, :P], self.target_names_, in_units)
         self._time_place = self._place_of_time()
+        given = X
         X, Y = self._known_rows(X, Y)
         if self.likelihood == "gaussian":
             warn_of_wild_numbers(Y, self.target_names_ or (), "y")
@@ -247,6 +250,7 @@ class PEPRegressor(TargetPredictions):
             self._set_stack(fit_forecast(self, X, Y))
         else:
             self._set_stack(fit_stack(self, X, Y))
+        return given
 
     def _place_of_time(self) -> int | None:
         """Find the column of X that ``time`` names."""

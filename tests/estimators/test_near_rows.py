@@ -91,6 +91,7 @@ def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
         assert (
             sum(array.shape == X.shape for array in arrays.values()) == 2
         )  # X, and targets
+    assert fitted.rows_held_ == (80, 80, 80)
 
 
 @pytest.mark.slow
