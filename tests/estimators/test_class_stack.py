@@ -198,8 +198,6 @@ def test_settings_that_give_one_model(
 @pytest.mark.parametrize(
     "settings, likelihoods, inputs",
     [
-        ({"kernel": "rbf", "ard": False}, ["softmax", "softmax", "ordinal"], None),
-        ({"inputs": "standard"}, ["softmax", "ordinal"], "standard"),
         ({"standardize": False}, ["softmax", "ordinal"], "standard"),
         ({"likelihood": "multiclass"}, ["multiclass"] * 2, None),
         (
