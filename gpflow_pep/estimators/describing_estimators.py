@@ -20,9 +20,9 @@ from ..training.choosing.ensemble import Ensemble, components
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
+from .recipe.regression import Stack
 from .regressor import PEPRegressor
 from .rows_held import RowsHeld
-from .stack import Stack
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {

@@ -21,8 +21,8 @@ from gpflow_pep.estimators import (
     inputs,
 )
 from gpflow_pep.estimators.classifier import log_of_labels
-from gpflow_pep.estimators.inputs import filled
-from gpflow_pep.estimators.outputs import as_outputs
+from gpflow_pep.estimators.single.inputs import filled
+from gpflow_pep.estimators.single.outputs import as_outputs
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (60, 1))
