@@ -129,8 +129,8 @@ class PEPRegressor(TargetPredictions):
         none, columns are independent, and share kernel and noise. None: with nothing
         named what rows that are left out choose, models of each column among it
         (:mod:`gpflow_pep.estimators.recipe.columns`); of one model as many as columns,
-        but 4 at most, and with Gaussian noise at alpha 1 white noise, which the columns of a
-        row share.
+        but 4 at most, and with Gaussian noise at alpha 1 white noise, which the columns
+        of a row share.
     :param time: The input that goes on beyond the rows, as the time of a forecast does:
         its name or its place. It is standardised and never bent, and each model by name
         has a linear function of it. Models that are mixed are judged by the latest
