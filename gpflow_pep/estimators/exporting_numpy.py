@@ -15,9 +15,9 @@ from ..scoring.stored import SavedFiles, write_files
 from ..tables import TableEncoder
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .describing import Described, Describer
 from .describing_estimators import describe_scaler, describe_stack
 from .regressor import PEPRegressor
+from .single.describing import Described, Describer
 from .single.numpy_parts import describe_posterior
 
 

@@ -58,7 +58,7 @@ training/starts/greedy.py: training/starts/test_selection.py
 -d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 +d[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 # saving: constrained values where unconstrained belong
-estimators/describing.py: SAVING
+estimators/single/describing.py: SAVING
 -"unconstrained": self._array(value.unconstrained_variable.numpy(), label)
 +"unconstrained": self._array(value.numpy(), label)
 # sweep: a sign in the sites' second moment

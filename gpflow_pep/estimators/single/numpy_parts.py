@@ -23,7 +23,7 @@ from ...scoring.ensemble import NumpyEnsemble, ensemble_of
 from ...scoring.kernels import REMEDY
 from ...scoring.stored import Reader
 from ...training.choosing.ensemble import EnsemblePosterior
-from ..describing import Described, Describer
+from .describing import Described, Describer
 
 #: A change of a variance by so much of the least variance of y: of the standard
 #: deviation it is half as much, a hundredth of what predictions may differ by.
