@@ -18,9 +18,9 @@ from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
     SeparateRegressors,
-    inputs,
 )
 from gpflow_pep.estimators.classifier import log_of_labels
+from gpflow_pep.estimators.single import inputs
 from gpflow_pep.estimators.single.inputs import filled
 from gpflow_pep.estimators.single.outputs import as_outputs
 
