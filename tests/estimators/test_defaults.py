@@ -270,7 +270,7 @@ def test_minibatches_end_in_time() -> None:
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPRegressor(max_seconds=8.0)
-    train = trainer.Trainer(estimator, 4, time.perf_counter() + 8.0)
+    train = trainer.Trainer(estimator._training(), 4, time.perf_counter() + 8.0)
     monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
     assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
 
