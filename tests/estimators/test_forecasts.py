@@ -136,9 +136,9 @@ def test_the_latest_rows_share_no_time_with_others() -> None:
     "time, message",
     [
         ("day", "time: got 'day', expected one of the columns .'a', 'b'."),
-        (2, "time: got 2, expected a name, or a place from 0 to 1"),
-        (True, "time: got True, expected a name, or a place"),
-        (0.0, "time: got 0.0, expected a name, or a place"),
+        (2, "time: got 2, expected a name, or a position from 0 to 1"),
+        (True, "time: got True, expected a name, or a position"),
+        (0.0, "time: got 0.0, expected a name, or a position"),
     ],
 )
 def test_refused(time: Any, message: str) -> None:
