@@ -529,10 +529,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def far_rows(self, X: Any) -> AnyNDArray:
         """Find for each row, [N], whether it is so far from the training rows that they
-        have nearly no information on it. A row is far if the variance of f is nearly
-        its prior variance, or if an input is cut
-        (:class:`~gpflow_pep.distributions.YeoJohnson`), in a component with a weight of
-        at least .2 or with the largest weight.
+        have nearly no information on it.
+
+        A row is far if the variance of f is nearly its prior variance, or if an input
+        is cut (:class:`~gpflow_pep.distributions.YeoJohnson`), in a component with a
+        weight of at least .2 or with the largest weight.
 
         :param X: Inputs, [N, D].
         :raises ValueError: If the columns are not those that the model was trained on.
@@ -641,7 +642,12 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return make_kernel(self.kernel, X.shape[1], self.ard)
 
     def _cache_key(self) -> tuple[Any, ...] | None:
-        """x"""
+        """Return everything that a compiled loss depends on, except the shapes of
+        parameters and of X's columns.
+
+        None if that is not known, because a kernel, a likelihood or inducing variables
+        of the user may be anything.
+        """
         settings = self.get_params(deep=False)
         others = [settings.pop(name) for name in _NOT_COMPILED if name in settings]
         plain = str, int, float, bool, type(None)

@@ -98,7 +98,7 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
         np.exp(classifier.predict_log_proba(X)), np.exp(np.log(probability))
     )
     assert classifier.score(X, LABELS) > 0.6
-    with pytest.raises(ValueError, match="y: got labels that are none of"):
+    with pytest.raises(ValueError, match="y: got labels that are not among"):
         classifier.log_score(X, np.full(60, "other"))
 
 
