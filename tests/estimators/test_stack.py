@@ -118,7 +118,7 @@ def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
     f, sd = stacked.predict_f(ROWS, return_std=True)
     _, of_y = stacked.predict(ROWS, return_std=True)
     assert f.shape == sd.shape == (9,) and (sd < of_y).all()
-    with pytest.raises(ValueError, match="return_cov: got it of several models"):
+    with pytest.raises(ValueError, match="return_cov: got True for an estimator that mixes"):
         stacked.predict(ROWS, return_cov=True)
 
 
