@@ -50,6 +50,7 @@ from .inputs import (
     check_table,
     dense,
     fit_yeo_johnson,
+    listed,
     refuse_weights,
     seed_of,
     warn_of_wild_numbers,
@@ -58,6 +59,7 @@ from .inputs import (
 from .numpy_parts import numpy_ensembles
 from .parts import (
     ROWS,
+    is_exact_kernel,
     make_inducing_variable,
     make_kernel,
     start_at,
@@ -94,18 +96,16 @@ _NOT_COMPILED = (
 )
 
 #: Setting one of these to another value than the default selects a single model.
-OF_ONE_MODEL = (
-    *(
-        "kernel",
-        "noise",
-        "warp",
-        "inputs",
-        "num_inducing",
-        "alpha",
-        "objective",
-        "likelihood",
-    ),
-    *("inducing", "ard", "standardize", "batch_size"),
+OF_ONE_MODEL = ("num_inducing", "alpha", "objective", "inducing", "batch_size")
+#: If one of these has another value than the default, all mixed models use it.
+OF_ALL_MODELS = (
+    "kernel",
+    "noise",
+    "warp",
+    "inputs",
+    "likelihood",
+    "ard",
+    "standardize",
 )
 #: Attributes that an estimator of several components copies from the component with the
 #: largest weight.
@@ -267,8 +267,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         _, distinct = np.unique(copies_of(X, Y), return_index=True)
         if len(distinct) < len(X):
             copies = (
-                f"{len(X) - len(distinct)} of {len(X)} rows have the same inputs and"
-                " the same y as another row."
+                f"{len(X) - len(distinct)} of {len(X)} rows are copies of others, in"
+                " inputs and y."
             )
             if may_be_trials(Y):
                 fate = "They are kept, as trials with the same result."
@@ -428,16 +428,38 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.inducing_variable_ = getattr(main, "inducing_variable", None)
         self.alpha_ = float(main.alpha.numpy()) if hasattr(main, "alpha") else np.nan
 
+    def _changed(self, names: Sequence[str]) -> dict[str, Any]:
+        """Give the settings of some names that have another value than the default."""
+        changed = {}
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            if name in names:
+                value, default = getattr(self, name), parameter.default
+                if not isinstance(value, type(default)) or value != default:
+                    changed[name] = value
+        return changed
+
+    def _settings_of_one_model(self) -> dict[str, Any]:
+        """Give the settings that give one model, in the place of several that are
+        mixed.
+        """
+        names = [*OF_ONE_MODEL]
+        if self.kernel != "auto" and not is_exact_kernel(self.kernel):
+            names.append("kernel")
+        if not self.standardize and self.kernel == "additive":
+            names += ["kernel", "standardize"]
+        return self._changed(names)
+
     @property
     def _names_a_model(self) -> bool:
         """Whether the settings select a single model, not several that are mixed."""
-        defaults = inspect.signature(type(self)).parameters
-        named = {name: getattr(self, name) for name in OF_ONE_MODEL if name in defaults}
-        return any(
-            not isinstance(value, type(defaults[name].default))
-            or value != defaults[name].default
-            for name, value in named.items()
-        )
+        return bool(self._settings_of_one_model())
+
+    def _settings_of_all_models(self) -> dict[str, Any]:
+        """Return the settings that all mixed models use."""
+        settings = self._changed(OF_ALL_MODELS)
+        if not self.standardize:
+            settings["inputs"] = "standard"
+        return settings
 
     @property
     def components_(self) -> tuple[Any, ...]:
@@ -463,7 +485,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         weights.
         """
         check_is_fitted(self)
-        return self._one_line() if self._stack is None else "\n".join(self._stack.lines)
+        if self._stack is not None:
+            return "\n".join(self._stack.lines)
+        return f"One model{self._why_one_model()}: {self._one_line()}"
+
+    def _why_one_model(self) -> str:
+        settings = self._settings_of_one_model()
+        return f", because of {listed(settings)}" if settings else ""
 
     @property
     def num_inducing_(self) -> int:

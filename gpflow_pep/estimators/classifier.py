@@ -38,10 +38,15 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         model = PEPClassifier(random_state=0).fit(X, labels)
         probability = model.predict_proba(X_new)
 
-    Labels are words, whole numbers or booleans. With default arguments, the classifier
-    mixes several models (:mod:`gpflow_pep.estimators.class_stack`). In each model all
-    latent functions share the kernel and the inducing points, because separate ones
-    would multiply the work and each would be learnt from fewer rows.
+    Labels are words, whole numbers or booleans. By default, the classifier mixes
+    several models (:mod:`gpflow_pep.estimators.class_stack`). All mixed models use the
+    values that you set for ``inputs``, ``ard``, ``standardize``, ``likelihood``, and
+    ``kernel`` if it is "matern52", "rbf" or "additive". If you set another kernel, or
+    ``num_inducing``, ``alpha``, ``inducing`` or ``batch_size``, the classifier trains a
+    single model. ``summary()`` shows which setting selected it.
+
+    In each model all latent functions share the kernel and the inducing points, because
+    separate ones would multiply the work and each would be learnt from fewer rows.
 
     :param likelihood: The likelihood of the labels. "bernoulli" (probit) is for two
         classes; "softmax" is for any number. "multiclass" is RobustMax: the label is
@@ -143,6 +148,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         Y = numbers[:, None].astype(gpflow.default_float())
         given = X
         X, Y = self._known_rows(X, Y)
+        Y = self._in_order(Y)
         if self._names_a_model or len(X) < 2:
             self._fit_one(X, Y)
         else:
@@ -153,12 +159,17 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: None = None) -> None:
         """Train the single model that the settings describe."""
         self._stack = None
-        places = self._places_in_order()
-        if places is not None:
-            self.classes_ = self.classes_[places]
-            Y = np.argsort(places)[Y.astype(int)].astype(Y.dtype)
+        Y = self._in_order(Y)
         self._has_many_rows = len(X) >= LEAST_ROWS
         self._train(self._scaled_rows(X), Y)
+
+    def _in_order(self, Y: AnyNDArray) -> AnyNDArray:
+        """Put classes in their order, if the likelihood needs one; number labels so."""
+        places = self._places_in_order()
+        if places is None:
+            return Y
+        self.classes_ = self.classes_[places]
+        return np.argsort(places)[Y.astype(int)].astype(Y.dtype)
 
     def _places_in_order(self) -> AnyNDArray | None:
         """Return the places of the sorted labels in their order; None if they stay as

@@ -83,7 +83,7 @@ class Candidates:
         Y, warps = self._Y[:, columns], None
         rows, part = is_observed(Y), self._copy(seconds)
         part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
-        if SHARED in self.fitted:
+        if SHARED in self.fitted and self.fitted[SHARED][0]._target.is_warped:
             units = self.fitted[SHARED][0]._target
             warps = np.stack([units.skew, units.tails], axis=1)[columns]
         part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps, warps))
@@ -151,7 +151,7 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
     lines = [
         f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}, {P} columns of y."
-        " Mean log density of targets left out, in nats, higher is better; of"
+        " Mean log density of left-out targets, in nats (higher is better), of"
         f" {counted(len(trial), 'column')} in a trial: {_listed(means)}."
     ]
     if (JOINT in kept or helps) and ways.seconds > 0.0:
@@ -196,7 +196,7 @@ def _chosen(
         lines.append(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
     if JOINT in informed:
         columns = _columns_of(JOINT, informed, names)
-        lines.append(f"If other columns of the row are known: {JOINT}, of {columns}.")
+        lines.append(f"If other columns of the row are known: {JOINT}, for {columns}.")
     lines.append(f"{time.perf_counter() - began:.1f} s.")
     if estimator.verbose:
         print("\n".join(lines), file=sys.stderr)

@@ -161,7 +161,7 @@ class Describer:
                     if name not in _LEFT_OUT and part is not None
                 }
                 return {kind: type(value).__name__, "arguments": arguments}
-        expected = "what GPflow or this package brings, or numbers and words"
+        expected = "an object of GPflow or of this package, or numbers and words"
         raise cannot_save(label, _name(value), expected)
 
     def _array(self, value: AnyNDArray, label: str) -> Described:
@@ -169,7 +169,7 @@ class Describer:
             words = value.tolist()
             if value.ndim != 1 or not all(isinstance(word, str) for word in words):
                 raise cannot_save(
-                    label, "an array of objects", "numbers, or words only"
+                    label, "an array of objects", "an array of numbers, or of words"
                 )
             return {"words": words}
         if value.dtype.kind not in "biufU":
@@ -249,7 +249,7 @@ class Loader(Reader):
         for kind, choices in _CONSTRUCTED.items():
             if kind in described:
                 if described[kind] not in choices:
-                    raise ValueError(f"{described[kind]} is no {kind} that is known")
+                    raise ValueError(f"{described[kind]} is not a known {kind}")
                 return choices[described[kind]](
                     **super()._dictionary(described["arguments"])
                 )
@@ -271,7 +271,7 @@ class Loader(Reader):
     def _object(self, described: dict[str, Described]) -> Module:
         kind = _class_of(described["class"])
         if kind is None:
-            raise ValueError(f"{described['class']} is no class that is known")
+            raise ValueError(f"{described['class']} is not a known class")
         parameters = {n: self(part) for n, part in described["parameters"].items()}
 
         def construct(value: Callable[[Parameter], AnyNDArray]) -> Module:
@@ -319,7 +319,9 @@ def _class_of(path: str) -> type[Module] | None:
 
 def cannot_save(label: str, got: Any, expected: str) -> ValueError:
     """Make the error for something that loading could not give back as it is."""
-    expected = f"{expected}: what cannot be loaded as it is, is not saved"
+    expected = (
+        f"{expected}, because only objects that can be loaded unchanged are saved"
+    )
     return refusal(label, got, expected, "Keep such a model with tf.train.Checkpoint.")
 
 
@@ -340,7 +342,9 @@ def check_same(
     new, old = _parts_of(loaded), _parts_of(original)
     if not same or (both_lists and len(new) != len(old)):
         raise cannot_save(
-            label, _shown(original), f"{_shown(loaded)}, as loading would give it"
+            label,
+            _shown(original),
+            f"{_shown(loaded)}, which is what loading would give",
         )
     for name, part in old.items():
         check_same(new.get(name), part, f"{label}{name}", seen | {id(original)})
