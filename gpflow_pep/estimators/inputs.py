@@ -158,7 +158,7 @@ def check_sizes(name: str, values: AnyNDArray) -> None:
     )
     if 0.0 < largest < least:
         raise refusal(
-            name, f"{largest:g} at most", f"some above {least:.2g}", "Rescale them."
+            name, f"at most {largest:g}", f"values above {least:.2g}", "Rescale them."
         )
 
 

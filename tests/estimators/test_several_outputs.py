@@ -319,7 +319,7 @@ def test_own_mixtures_and_likelihoods_are_copied(no_training: None) -> None:
     )
     assert model.kernel_ is not kernel
     with pytest.raises(
-        ValueError, match="num_latent: got 1, expected 2, which the kernel has"
+        ValueError, match="num_latent: got 1, expected 2, the number in the kernel"
     ):
         PEPRegressor(kernel, num_latent=1, **SMALL).fit(X, Y)
 
