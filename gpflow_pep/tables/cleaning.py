@@ -219,7 +219,7 @@ def _choose_rows_and_columns(
             Note(
                 str(name),
                 f"Column '{name}' has missing values in {count} of {len(X)} rows.",
-                f"{{}} have no value in some of the {len(X)} rows",
+                f"{{}} have missing values in some of the {len(X)} rows",
                 str(count),
             )
         )

@@ -147,7 +147,7 @@ def _how_texts_differ(reading: Reading) -> str:
     words = reading.values[reading.cells.notna()]
     if words.nunique() <= max(2, len(words) // 2):
         return ""
-    count = f"{words.nunique()} of its {len(words)} texts are different"
+    count = f"{words.nunique()} of its {len(words)} texts differ"
     units = several_units(reading.cells, reading.known)
     if units:
         return f"{count}, numbers of several units, such as {listed(units.values())}"
@@ -177,9 +177,7 @@ def _how_rows_are_numbered(reading: Reading) -> str:
     way = f"{reading.as_written} keeps it"
     if any(map(is_code, reading.texts)):
         way = "rename it to keep it"
-    return (
-        f"it only numbers the rows: its whole numbers are all different{rises} ({way})"
-    )
+    return f"it only numbers the rows: its whole numbers all differ{rises} ({way})"
 
 
 def _may_number_rows(name: str) -> bool:

@@ -225,7 +225,7 @@ def more_points() -> gpflow.likelihoods.Likelihood:
         (exotic, r"variance.transform: got .*Tanh"),
         (
             more_points,
-            r"num_gauss_hermite_points: got 50, expected 20, which is what loading would give",
+            r"num_gauss_hermite_points: got 50, expected 20, which is what loading",
         ),
         (lambda: np.array([np.nan]), r"got NaN or infinity, expected finite numbers"),
         (lambda: float("inf"), r"got inf, expected a finite number"),
