@@ -41,10 +41,12 @@ from ..training.choosing.ensemble import (
     near_rows,
 )
 from ..training.choosing.near import LEAST_ROWS
-from ..training.fitting.exact import Hyperparameters
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
 from ..training.fitting.points import OVER, copies_of, may_be_trials
-from .inputs import (
+from .recipe.regression import Stack
+from .rows_held import RowsHeld, count_rows_held
+from .single.exact import Hyperparameters
+from .single.inputs import (
     YEO_JOHNSON,
     check_sizes,
     check_table,
@@ -56,8 +58,8 @@ from .inputs import (
     warn_of_wild_numbers,
     words_refused,
 )
-from .numpy_parts import numpy_ensembles
-from .parts import (
+from .single.numpy_parts import numpy_ensembles
+from .single.parts import (
     ROWS,
     is_exact_kernel,
     make_inducing_variable,
@@ -65,10 +67,8 @@ from .parts import (
     start_at,
     wants_near_rows,
 )
-from .rows_held import RowsHeld, count_rows_held
-from .stack import Stack
-from .target_units import log_slopes
-from .trainer import Attempts, Trained, tied_model, train_by_batches, train_model
+from .single.target_units import log_slopes
+from .single.trainer import Attempts, Trained, tied_model, train_by_batches, train_model
 
 #: ``num_inducing="auto"`` starts with the first number of inducing points and adds
 #: others as long as a score rises. With thousands of rows it starts with the second

@@ -22,9 +22,9 @@ from ..tables.grades import order_of_labels, places_in
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .class_stack import fit_class_stack
-from .inputs import check_table, filled, refuse_missing
-from .parts import CLASSES, make_likelihood, wants_near_rows
+from .recipe.classes import fit_class_stack
+from .single.inputs import check_table, filled, refuse_missing
+from .single.parts import CLASSES, make_likelihood, wants_near_rows
 
 #: The share of ``max_seconds`` that is spent on training predictions from near rows.
 SHARE_OF_NEAR_ROWS = 0.25
@@ -39,10 +39,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         probability = model.predict_proba(X_new)
 
     Labels are words, whole numbers or booleans. By default, the classifier mixes
-    several models (:mod:`gpflow_pep.estimators.class_stack`). All mixed models use the
-    values that you set for ``inputs``, ``ard``, ``standardize``, ``likelihood``, and
-    ``kernel`` if it is "matern52", "rbf" or "additive". If you set another kernel, or
-    ``num_inducing``, ``alpha``, ``inducing`` or ``batch_size``, the classifier trains a
+    several models (:mod:`gpflow_pep.estimators.recipe.classes`). All mixed models use
+    the values that you set for ``inputs``, ``ard``, ``standardize``, ``likelihood``,
+    and ``kernel`` if it is "matern52", "rbf" or "additive". If you set another kernel,
+    or ``num_inducing``, ``alpha``, ``inducing`` or ``batch_size``, the classifier trains a
     single model. ``summary()`` shows which setting selected it.
 
     In each model all latent functions share the kernel and the inducing points, because

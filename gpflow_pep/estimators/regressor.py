@@ -23,24 +23,31 @@ from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
-from ..training.fitting.exact import (
+from .recipe.columns import fit_columns
+from .recipe.forecasts import fit_forecast
+from .recipe.regression import (
+    EXACT_ROWS,
+    LEAST_SECONDS,
+    SCOUT_ROWS,
+    SCOUT_SHARE,
+    fit_stack,
+)
+from .single.exact import (
     KERNELS,
     Hyperparameters,
     find_start,
     fit_exact,
     with_line,
 )
-from .columns import fit_columns
-from .forecasts import fit_forecast
-from .inputs import (
+from .single.inputs import (
     check_sizes,
     check_table,
     filled,
     refuse_missing,
     warn_of_wild_numbers,
 )
-from .numpy_parts import numpy_ensembles
-from .outputs import (
+from .single.numpy_parts import numpy_ensembles
+from .single.outputs import (
     as_outputs,
     check_readings,
     column_names,
@@ -49,10 +56,9 @@ from .outputs import (
     make_output_kernel,
     observed_rows,
 )
-from .parts import NUMBERS, ROWS, make_likelihood
-from .stack import EXACT_ROWS, LEAST_SECONDS, SCOUT_ROWS, SCOUT_SHARE, fit_stack
+from .single.parts import NUMBERS, ROWS, make_likelihood
+from .single.target_units import fit_units, likelihood_in, spread_of, to_model
 from .target_predictions import TargetPredictions
-from .target_units import fit_units, likelihood_in, spread_of, to_model
 
 #: Initial noise variance: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
@@ -69,9 +75,9 @@ class PEPRegressor(TargetPredictions):
     By default and up to 1000 rows, the estimator mixes several exact Gaussian
     processes. With more rows, exact ones on a part of the rows only choose the
     transforms, and one model is trained on all rows
-    (:mod:`gpflow_pep.estimators.stack`). All mixed models use the values that you set
-    for ``noise``, ``warp``, ``inputs``, ``ard``, ``standardize``, ``time``,
-    ``likelihood="log_normal"``, and ``kernel`` if it is "matern52", "rbf" or
+    (:mod:`gpflow_pep.estimators.recipe.regression`). All mixed models use the values
+    that you set for ``noise``, ``warp``, ``inputs``, ``ard``, ``standardize``,
+    ``time``, ``likelihood="log_normal"``, and ``kernel`` if it is "matern52", "rbf" or
     "additive".
 
     If you set another kernel or likelihood, or ``num_inducing``, ``alpha``,
@@ -131,14 +137,14 @@ class PEPRegressor(TargetPredictions):
         of (:func:`~gpflow_pep.training.starts.mixing.coregionalization`). 0 makes the
         columns independent; they share the kernel and the noise. None lets left-out
         rows choose between mixtures, a shared kernel and a model of each column
-        (:mod:`gpflow_pep.estimators.columns`). For a single model None selects one
+        (:mod:`gpflow_pep.estimators.recipe.columns`). For a single model None selects one
         function for each column, at most 4; with Gaussian noise and alpha 1 the columns
         of a row also share white noise.
     :param time: The input that continues beyond the training rows, such as the time of
         a forecast: its name, or its position counted from 0. This input is standardised
         and never bent, and every kernel that is chosen by name includes a linear
         function of it. The latest fifth of the rows decides how models are mixed
-        (:mod:`gpflow_pep.estimators.forecasts`). None means that there is no such
+        (:mod:`gpflow_pep.estimators.recipe.forecasts`). None means that there is no such
         input.
     :param near_rows: Whether predictions may use the nearest training rows in addition
         to the inducing points. With 1000 rows or more, "auto" tries the 10 and the 40
