@@ -42,8 +42,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     several models (:mod:`gpflow_pep.estimators.recipe.classes`). All mixed models use
     the values that you set for ``inputs``, ``ard``, ``standardize``, ``likelihood``,
     and ``kernel`` if it is "matern52", "rbf" or "additive". If you set another kernel,
-    or ``num_inducing``, ``alpha``, ``inducing`` or ``batch_size``, the classifier trains a
-    single model. ``summary()`` shows which setting selected it.
+    or ``num_inducing``, ``alpha``, ``inducing`` or ``batch_size``, the classifier
+    trains a single model. ``summary()`` shows which setting selected it.
 
     In each model all latent functions share the kernel and the inducing points, because
     separate ones would multiply the work and each would be learnt from fewer rows.

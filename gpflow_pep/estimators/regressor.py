@@ -137,15 +137,15 @@ class PEPRegressor(TargetPredictions):
         of (:func:`~gpflow_pep.training.starts.mixing.coregionalization`). 0 makes the
         columns independent; they share the kernel and the noise. None lets left-out
         rows choose between mixtures, a shared kernel and a model of each column
-        (:mod:`gpflow_pep.estimators.recipe.columns`). For a single model None selects one
-        function for each column, at most 4; with Gaussian noise and alpha 1 the columns
-        of a row also share white noise.
+        (:mod:`gpflow_pep.estimators.recipe.columns`). For a single model None selects
+        one function for each column, at most 4; with Gaussian noise and alpha 1 the
+        columns of a row also share white noise.
     :param time: The input that continues beyond the training rows, such as the time of
         a forecast: its name, or its position counted from 0. This input is standardised
         and never bent, and every kernel that is chosen by name includes a linear
         function of it. The latest fifth of the rows decides how models are mixed
-        (:mod:`gpflow_pep.estimators.recipe.forecasts`). None means that there is no such
-        input.
+        (:mod:`gpflow_pep.estimators.recipe.forecasts`). None means that there is no
+        such input.
     :param near_rows: Whether predictions may use the nearest training rows in addition
         to the inducing points. With 1000 rows or more, "auto" tries the 10 and the 40
         nearest, and uses them if that improves predictions of left-out rows
