@@ -15,7 +15,7 @@ def as_probabilities(quantiles: Any) -> Array:
     except (TypeError, ValueError):
         values = np.empty((0, 0))
     if values.ndim != 1 or not np.all((values > 0.0) & (values < 1.0)):
-        expected = "probabilities between 0 and 1, these excluded"
+        expected = "probabilities between 0 and 1, both excluded"
         remedy = "The central 90% lies between 0.05 and 0.95."
         raise refusal("quantiles", quantiles, expected, remedy)
     return values

@@ -25,7 +25,7 @@ def as_rows(
     if names is not None and hasattr(X, "columns"):
         columns = [str(column) for column in X.columns]
         if sorted(columns) != sorted(names):
-            remedy = "Choose them: X[list(scorer.feature_names_in_)]."
+            remedy = "Select the columns: X[list(scorer.feature_names_in_)]."
             raise refusal(
                 "X", f"the columns {columns}", f"the columns {list(names)}", remedy
             )
@@ -36,12 +36,12 @@ def as_rows(
             raise TypeError(f"values of type {array.dtype}")
         rows = array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
-        got = f"{type(X).__name__} that is no array of numbers ({error})"
+        got = f"{type(X).__name__} that is not an array of numbers ({error})"
         remedy = "Convert it: numpy.asarray(X, dtype=float)."
         raise refusal("X", got, f"numbers, [N, {num_columns}]", remedy) from error
     if rows.ndim != 2 or rows.shape[1] != num_columns or not len(rows):
         expected = f"[N, {num_columns}] with at least one row"
-        remedy = "Give the columns of the training data; a single row is X[None, :]."
+        remedy = "Pass the columns of the training data; a single row is X[None, :]."
         raise refusal("X", f"shape {rows.shape}", expected, remedy)
     right = np.isfinite(rows).all(axis=1) | (np.isnan(rows).all(axis=1) & unknown)
     wrong = np.flatnonzero(~right)

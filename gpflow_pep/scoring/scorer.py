@@ -161,10 +161,13 @@ class Scorer:
         if len(y) != predictive.means.shape[1]:
             expected = f"{predictive.means.shape[1]}, as many as X"
             raise refusal(
-                "y", counted(len(y), "value"), expected, "Pass those of the same rows."
+                "y",
+                counted(len(y), "value"),
+                expected,
+                "Pass the targets of the same rows.",
             )
         if self._units[0].logarithm and np.any(y <= 0.0):
-            got, remedy = f"{np.min(y):g}", "Its logarithm is what the model predicts."
+            got, remedy = f"{np.min(y):g}", "The model predicts the logarithm of y."
             raise refusal("y", got, "numbers above 0", remedy)
         return require_finite(predictive.log_densities(y))
 
@@ -198,7 +201,7 @@ class Scorer:
         if self.formats is None:
             got, expected = (
                 "a scorer of numbers",
-                "one of a pipeline with a TableEncoder",
+                "a scorer of a pipeline with a TableEncoder",
             )
             raise refusal(
                 "unusual", got, expected, "Compare X with the range of your data."

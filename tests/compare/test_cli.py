@@ -660,7 +660,9 @@ def test_a_table_without_names(tmp_path: Path, seen: list[Cleaned]) -> None:
         ):
             assert said in result.stderr
     assert (
-        called("--no-together").stderr.count("With --no-together some are trained on")
+        called("--no-together").stderr.count(
+            "With --no-together, some of them are in training"
+        )
         == 1
     )
     assert len(seen) == 4 and all(list(data.X) == ["x0", "x1"] for data in seen)

@@ -303,7 +303,7 @@ def test_excel_without_names(book: Any) -> None:
     rows = [[i, i % 3 + 9, f"w{i % 2}"] for i in range(20)]
     found = book(A=rows)
     assert list(found) == ["x0", "x1", "x2"] and len(found) == 20
-    assert "so it is a row" in found.attrs["notes"][0]
+    assert "so it is read as a row" in found.attrs["notes"][0]
     assert list(book({"header": True}, A=rows)) == ["0", "9", "w0"]
     twice = book(A=[["a", "b", "a"], [1, 2, 3]])
     assert list(twice) == ["a (1)", "b", "a (2)"] and len(twice.attrs["notes"]) == 1

@@ -259,7 +259,7 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     (part,) = fitted.components_
     assert part.inputs == "yeo-johnson" and fitted.inducing_variable_.Z.trainable
     assert fitted.summary().splitlines()[1].startswith("40 rows, 2 inputs, 2 classes")
-    with pytest.warns(match="The time was over"):
+    with pytest.warns(match="The time ran out"):
         hurried = PEPClassifier(random_state=0, max_seconds=1e-3).fit(X, GRADE > 0)
     assert hurried.components_[0].inputs == "standard"
 

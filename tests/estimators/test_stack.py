@@ -316,7 +316,7 @@ def test_rows_as_points_are_exact_regression(kernel: str) -> None:
 def test_time_ends_training() -> None:
     began = time.process_time()
     with pytest.warns(
-        ConvergenceWarning, match=r"The time was over\. Raise max_iterations or max"
+        ConvergenceWarning, match=r"The time ran out\. Raise max_iterations or max"
     ):
         fitted = PEPRegressor(max_seconds=1e-3).fit(X, Y)
     assert len(fitted.components_) == 1 and "weight" not in fitted.summary()

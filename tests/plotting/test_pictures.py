@@ -354,7 +354,10 @@ REFUSED: list[tuple[str, Any]] = [
     ("X: got 3 inputs", partial(plotting.decision_boundary, np.eye(3), [0, 1, 2], len)),
     ("classifier: got int", partial(plotting.decision_boundary, X2, Y2, 3)),
     ("likelihood: got Gaussian", partial(plotting.decision_boundary, X2, Y2, GAUSSIAN)),
-    ("expected one with inputs Z", partial(plotting.inducing_points_of, 3)),
+    (
+        "expected an inducing variable with inputs Z",
+        partial(plotting.inducing_points_of, 3),
+    ),
     ("y: got NaN or infinity in 1 row.* index 1", partial(against_actual, NAN, OK)),
     ("mean: got 1 value, expected 2", partial(against_actual, OK, [1.0])),
     ("std: got 0, expected positive", partial(against_actual, OK, OK, [1.0, 0.0])),

@@ -123,7 +123,7 @@ LONGER = 2.0
 #: Two measurements rarely agree in the inputs and in one of so many levels, and trials
 #: have rarely so many: ratings have 2 to 7 as a rule.
 LEVELS_OF_NUMBERS = 10
-OVER = "The time was over."
+OVER = "The time ran out."
 
 
 class PointsScore(NamedTuple):
