@@ -167,8 +167,8 @@ def test_whether_more_rows_help_is_told_beyond_noise(
         (
             [0.5, 0.25, 0.125, 0.1],
             "The most important of 4 inputs: 'a' (0.500), 'b' (0.250) and 'c' (0.125)."
-            " The number in brackets shows how much worse the NLPD is if the values of the"
-            " input are permuted.",
+            " The number in brackets shows how much worse the NLPD is if the values of"
+            " the input are permuted.",
         ),
         (
             [0.5, 0.01, 0.0, -0.01],

@@ -389,8 +389,9 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             NOISY,
             {},
             [
-                "alpha 0 does not have a better NLPD than the baseline 'mean' (0.002 lower): it"
-                " learnt nothing from these inputs that is true of other rows."
+                "alpha 0 does not have a better NLPD than the baseline 'mean' (0.002"
+                " lower): it learnt nothing from these inputs that is true of other"
+                " rows."
             ],
         ),
         (

@@ -538,7 +538,7 @@ def without_numbers(description: Any, arrays: dict[str, Any]) -> None:
         (write("model.json", '{"format": 3}'), "got format 3, expected format 8"),
         (write("model.json", '{"format": 8}'), "digest of the files differs"),
         (write("arrays.npz", ""), "is damaged"),
-        (lambda folder: rewrite(folder, without_numbers), "no finite numbers"),
+        (lambda folder: rewrite(folder, without_numbers), "not finite numbers"),
         (in_model("class", "SVGP"), "do not describe an estimator"),
         (in_model("kernel", {"function": "exp"}), "do not describe an estimator"),
         (in_model("alpha", 7.0), "do not describe an estimator"),

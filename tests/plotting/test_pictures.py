@@ -365,7 +365,7 @@ REFUSED: list[tuple[str, Any]] = [
         "intervals: got 1 value,",
         partial(against_actual, OK, OK, intervals=[[0.0, 1.0]]),
     ),
-    ("y: got list that is no array", partial(against_actual, ["a", "b"], OK)),
+    ("y: got list that is not an array", partial(against_actual, ["a", "b"], OK)),
     (r"y: got shape \(2, 2\)", partial(against_actual, np.ones([2, 2]), OK)),
     (r"y: got shape \(0,\)", partial(against_actual, [], [])),
     ("pit: got numbers from 0.5 to 1.5", partial(plotting.pit_histogram, [0.5, 1.5])),

@@ -230,7 +230,7 @@ INPUTS: list[tuple[Any, str]] = [
     (XNEW[:0], r"shape \(0, 2\), expected .* at least one row"),
     ([[1.0, np.nan], [1.0, 2.0]], "NaN or infinity in 1 row.* index 0"),
     *(
-        (rows, "no array of numbers")
+        (rows, "not an array of numbers")
         for rows in ([["a", "b"]], [[1.0], [1.0, 2.0]], 1j * XNEW)
     ),
     *((rows, "X: got") for rows in ([[1.0, None]], None)),
@@ -389,7 +389,7 @@ execute = edit(
         (edit(lambda d: d.update(names=["a", "b"]), sign=False), "digest of the files"),
         (flip_a_bit, "digest of the files differs"),
         (write("arrays.npz", "no archive"), "digest of the files differs"),
-        (infinite, "float64 values in entry 0 that are no finite numbers"),
+        (infinite, "float64 values in entry 0 that are not finite numbers"),
         (objects, "damaged or was changed .*allow_pickle"),
         (
             edit(lambda d: d["components"][0].pop("target"), sign=True),

@@ -198,7 +198,7 @@ def test_where_training_stops() -> None:
     record = quiet(model, tolerance=1e-5)
     assert record.iterations == 0 and record.converged
     assert record.message.startswith(
-        "No step was taken, as the objective is all but flat"
+        "No step was made, because the objective is nearly flat"
     )
 
 

@@ -184,7 +184,7 @@ class EnsemblePredictions(Module):
                 "predict_quantiles",
                 f"the likelihood {type(self.likelihoods[0]).__name__}",
                 "Gaussian noise",
-                "Draw f by predict_f_samples, and targets given f.",
+                "Draw f with predict_f_samples, and draw targets given f.",
             )
         means, variances = map(np.stack, zip(*self.components_of_y(Xnew), strict=True))
         predictive = Predictive(means, variances, self.weights.numpy())
@@ -226,7 +226,8 @@ class EnsemblePredictions(Module):
             raise checks.refusal(
                 "likelihood",
                 type(self.likelihoods[0]).__name__,
-                "one that can be drawn from, such as Gaussian, StudentT or Poisson",
+                "a likelihood that can be sampled, such as Gaussian, StudentT or"
+                " Poisson",
                 "Use predict_y.",
             )
         component, f, random = self._draw_f(Xnew, num_samples, full_cov, seed)
@@ -573,7 +574,8 @@ def check_models(models: Sequence[GPModel]) -> list[GPModel]:
             "models",
             f"{len(models)} models with {len(kinds)} kinds of likelihood or numbers of"
             " latent functions",
-            "at least one model, and one kind of likelihood",
+            "at least one model, and the same kind of likelihood and number of latent"
+            " functions in all",
             "Mix models of the same targets.",
         )
     return models
@@ -590,7 +592,7 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
     ):
         expected = f"{num_components} numbers of at least 0, not all 0"
         raise checks.refusal(
-            "weights", repr(weights), expected, "Give one for each component."
+            "weights", repr(weights), expected, "Pass a weight for each component."
         )
     # Weights that were divided once stay as they are: a saved ensemble loads as the
     # same.
