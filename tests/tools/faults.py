@@ -66,7 +66,7 @@ engine/sites/sweep.py: POINT
 -tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
 +tau = -moments.delta2 / (1.0 - power * moments.delta2 * s)
 # variances by NumPy: Q in place of factors
-scoring/ensemble.py: contracts/test_contract_of_variances.py
+scoring/components.py: contracts/test_contract_of_variances.py
 -parts = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
 +parts = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
 # variances by TensorFlow: Q in place of factors
