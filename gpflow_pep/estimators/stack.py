@@ -155,6 +155,12 @@ class Stack(NamedTuple):
         ]
         return np.stack(columns, axis=1)
 
+    def mixed(self, parts: Sequence[Predictive]) -> Predictive:
+        """Mix the components' distributions of the same rows."""
+        return Predictive.mixed(
+            parts, self.weights, self.mean_weights, self.recalibration
+        )
+
 
 def fit_stack(
     estimator: "PEPRegressor",

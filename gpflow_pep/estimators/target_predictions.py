@@ -161,18 +161,15 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if stack is None:
             return predict(self, rows)
         if stack.places is None or stack.known_places is None:
-            parts = [predict(part, rows) for part in stack.components]
-            return Predictive.mixed(
-                parts, stack.weights, stack.mean_weights, stack.recalibration
-            )
+            return stack.mixed([predict(part, rows) for part in stack.components])
         places = stack.known_places if are_known else stack.places
-        models = {
+        parts = {
             place: stack.components[place]._mixed(predict, rows)
             for place in sorted(set(places))
         }
         columns = [
             part.column(p) if part.means.ndim > 2 else part
-            for p, part in enumerate(models[place] for place in places)
+            for p, part in enumerate(parts[place] for place in places)
         ]
         return PredictiveOfColumns(tuple(columns))
 
