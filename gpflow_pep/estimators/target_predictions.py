@@ -16,7 +16,6 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from ..distributions import Predictive, Units
-from ..distributions.arguments import as_coverage, as_probabilities
 from ..distributions.cutting import cuts_reported
 from ..distributions.mixtures import draws_of_mixture
 from ..distributions.predictive import PredictiveOfColumns, require_finite
@@ -25,6 +24,7 @@ from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.prior.mixing import variances_of_white
+from ..engine.refusals.numbers import as_coverage, as_probabilities
 from ..scoring.components import predictive
 from ..training.choosing.ensemble import (
     Ensemble,

@@ -9,14 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ..distributions import Predictive, Recalibration, Units, YeoJohnson
-from ..distributions.arguments import as_coverage, as_probabilities
 from ..distributions.cutting import cuts_reported
 from ..distributions.mixtures import far_by_components, mixed_probabilities
 from ..distributions.predictive import require_finite
 from ..distributions.units import Array
 from ..engine.files import SCORER
-from ..engine.refusals import counted, refusal
-from .arguments import as_rows
+from ..engine.refusals import refusal
+from ..engine.refusals.arrays import (
+    as_numbers,
+    as_vector,
+    require_finite_rows,
+    require_same_length,
+)
+from ..engine.refusals.numbers import as_coverage, as_probabilities
 from .components import (
     Component,
     component_of,
@@ -147,12 +152,8 @@ class Scorer:
         :raises ValueError: If y are others, or a class, or their noise is another.
         """
         predictive = self._predictive(X, "log_densities")
-        y = as_rows(np.reshape(np.asarray(y), (-1, 1)), 1, None)[:, 0]
-        if len(y) != predictive.means.shape[1]:
-            expected = f"{predictive.means.shape[1]}, as many as X"
-            raise refusal(
-                "y", counted(len(y), "value"), expected, "Pass those of the same rows."
-            )
+        y = as_vector("y", y)
+        require_same_length("y", y, "X", predictive.means[0])
         if self._models[0].units.logarithm and np.any(y <= 0.0):
             got, remedy = f"{np.min(y):g}", "Its logarithm is what the model predicts."
             raise refusal("y", got, "numbers above 0", remedy)
@@ -189,17 +190,38 @@ class Scorer:
         return unusual_cells(table, self.formats, self._encodings)
 
     def _inputs(self, X: Any) -> Array:
-        """Check inputs, and transform them to the model's."""
+        """Check inputs, and change them to the units of the estimator that was
+        exported.
+        """
         if self.formats is not None:
             from ..tables.encodings import encode_table
 
-            X = encode_table(X, self.formats, self._encodings)
-            X = as_rows(X, X.shape[1], None, unknown=True)
+            rows = encode_table(X, self.formats, self._encodings)
+            num_columns = rows.shape[1]
         else:
-            X = as_rows(X, self.n_features_in_, self._names, unknown=True)
+            rows = as_numbers("X", self._ordered(X))
+            num_columns = self.n_features_in_
+        if rows.ndim != 2 or rows.shape[1] != num_columns or not len(rows):
+            expected = f"[N, {num_columns}] with at least one row"
+            remedy = "Give the columns of the training data; one row is X[None, :]."
+            raise refusal("X", f"shape {rows.shape}", expected, remedy)
+        unknown = np.isnan(rows).all(axis=1)
+        remedy = "Remove those rows or fill in the missing values."
+        require_finite_rows("X", np.where(unknown[:, None], 0.0, rows), remedy)
         for scaler in self._scalers:
-            X = scaler.transform(X)
-        return X
+            rows = scaler.transform(rows)
+        return rows
+
+    def _ordered(self, X: Any) -> Any:
+        """Take the columns of a table by name."""
+        names = self._names
+        if names is None or not hasattr(X, "columns"):
+            return X
+        columns = [str(column) for column in X.columns]
+        if sorted(columns) != sorted(names):
+            remedy = "Choose them: X[list(scorer.feature_names_in_)]."
+            raise refusal("X", f"the columns {columns}", f"the columns {names}", remedy)
+        return X[names]
 
     @cuts_reported()
     def _predictive(self, X: Any, method: str) -> Predictive:

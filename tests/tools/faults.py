@@ -87,7 +87,7 @@ models/base.py: contracts/test_contract_of_densities.py
 -return log_power_expectation_of_batches(*arguments, alpha=1.0)
 +return self.likelihood.predict_log_density(X, *arguments[2:])
 # constructors: a signature of *arguments and **options
-engine/refusals.py: engine/checks/test_refusals.py::test_constructors_show_arguments
+models/arguments.py: engine/checks/test_refusals.py::test_constructors_show_arguments
 -@wraps(init)
 +@lambda function: function
 # kernels: inputs far from 0 lose their digits

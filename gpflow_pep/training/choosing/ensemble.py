@@ -24,7 +24,6 @@ from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
 from ...distributions import Predictive
-from ...distributions.arguments import as_probabilities
 from ...distributions.cutting import record_cut
 from ...distributions.mixtures import draws_of_mixture, mixed_moments, weighted_sum
 from ...engine import checks
@@ -46,6 +45,7 @@ from ...engine.predictions.context_posterior import as_near
 from ...engine.predictions.context_rows import NearRows
 from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
+from ...engine.refusals.numbers import as_probabilities
 from ...models.base import ADVICE, finite, q_once
 from ...models.mixed import predict_f_of_readings
 
