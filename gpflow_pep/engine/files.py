@@ -101,7 +101,7 @@ def _move_files(new: Path, folder: Path, description: str) -> None:
     """
     with only_writer(folder) as alone, _workplace(folder) as work:
         if alone is False:
-            got = "a folder that another process writes"
+            got = "a folder that another process is writing"
             raise refusal(
                 str(folder), got, "one writer at a time", "Write again when it is done."
             )

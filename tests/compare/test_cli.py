@@ -278,7 +278,7 @@ def test_an_earlier_run_alone_is_replaced(
         ("{rows} --target y --likelihood poisson", "expected whole numbers"),
         ("{rows} --target y --folds 400", "folds: got 400 for 20 rows"),
         ("{rows} --target y --inducing 0", "'--inducing': 0 is not in the range"),
-        ("{out}/predictions.csv --target y", "in which DATA would be replaced"),
+        ("{out}/predictions.csv --target y", "which would overwrite DATA"),
     ],
 )
 def test_refusals_keep_all(
@@ -381,7 +381,8 @@ def test_two_runs_in_one_folder(
         result = run("compare", "--out", tmp_path)
     assert result.exit_code == 2 and list(tmp_path.iterdir()) == []
     assert (
-        "--out: got a folder that another process writes, expected one" in result.stderr
+        "--out: got a folder that another process is writing, expected one"
+        in result.stderr
     )
 
 
@@ -468,8 +469,8 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ("{data}", "expected both or neither: name the column"),
-        ("--target load", "expected both or neither: name the column"),
+        ("{data}", "No target was given. Name the column to predict"),
+        ("--target load", "got --target load without DATA, expected both"),
         ("{data} --target price", "target: got 'price', expected one of the columns"),
         ("{data} --target load --drop price", "drop: got 'price'"),
         ("{data} --target load --sep ,", "line 2: got"),
@@ -485,7 +486,7 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("--minutes 0", "'--minutes': 0.0 is not in the range"),
         ("--out {data}", "is a file"),
         ("--out {data}/below", "a folder that cannot be written"),
-        ("--task regression", "--task regression without DATA, expected none"),
+        ("--task regression", "--task regression without DATA, expected no --task"),
         ("{data} --target load --example wine", "expected one of them"),
         ("--example iris", "'iris' is not one of 'diabetes', 'chirp', 'breast-cancer'"),
     ],
@@ -512,7 +513,7 @@ def test_version_and_help() -> None:
     command = [sys.executable, "-m", "gpflow_pep.compare.cli", "--version"]
     assert subprocess.check_output(command, text=True) == printed
     for text in (run("--help").stdout, of_compare := run("compare", "-h").stdout):
-        assert "How well is my data predicted, and by which model?" in text
+        assert "Find out how well a table can be predicted, and by which model." in text
     assert "--near-rows" in of_compare
 
 
@@ -576,7 +577,7 @@ def test_in_a_process_of_its_own(tmp_path: Path, from_csv: Run) -> None:
     scores = out / UNFINISHED
     assert (
         errors.splitlines()[-1]
-        == f"Interrupted. Scores of the fits that ended are in {scores}."
+        == f"Interrupted. Scores of the finished fits are in {scores}."
     )
     assert list(pd.read_csv(scores)["model"]) == ["default"]
     assert mistake.startswith(
