@@ -51,6 +51,7 @@ from .inputs import (
     check_table,
     dense,
     fit_yeo_johnson,
+    listed,
     refuse_weights,
     seed_of,
     warn_of_wild_numbers,
@@ -59,6 +60,7 @@ from .inputs import (
 from .numpy_parts import numpy_components
 from .parts import (
     ROWS,
+    is_exact_kernel,
     make_inducing_variable,
     make_kernel,
     start_at,
@@ -93,19 +95,17 @@ _NOT_COMPILED = (
     "num_latent",  # which the shapes of parameters show
 )
 
-#: Another value of one of these than the default names one model.
-OF_ONE_MODEL = (
-    *(
-        "kernel",
-        "noise",
-        "warp",
-        "inputs",
-        "num_inducing",
-        "alpha",
-        "objective",
-        "likelihood",
-    ),
-    *("inducing", "ard", "standardize", "batch_size"),
+#: Another value of one of these than the default gives one model.
+OF_ONE_MODEL = ("num_inducing", "alpha", "objective", "inducing", "batch_size")
+#: Another value of one of these than the default is taken by all models that are mixed.
+OF_ALL_MODELS = (
+    "kernel",
+    "noise",
+    "warp",
+    "inputs",
+    "likelihood",
+    "ard",
+    "standardize",
 )
 #: What describes an estimator of several components by the one of the largest weight.
 OF_HEAVIEST = ("record_", "n_iter_", "alpha_scores_")
@@ -271,7 +271,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                 fate = "They stay, as trials that came out alike."
             elif self._names_a_model:
                 fate = (
-                    "They stay, as a setting names one model. Remove those that are no"
+                    "They stay, as a setting gives one model. Remove those that are no"
                     " measurements of their own."
                 )
             else:
@@ -424,16 +424,37 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.inducing_variable_ = getattr(main, "inducing_variable", None)
         self.alpha_ = float(main.alpha.numpy()) if hasattr(main, "alpha") else np.nan
 
+    def _changed(self, names: Sequence[str]) -> dict[str, Any]:
+        """Give the settings of some names that have another value than the default."""
+        changed = {}
+        for name, parameter in inspect.signature(type(self)).parameters.items():
+            if name in names:
+                value, default = getattr(self, name), parameter.default
+                if not isinstance(value, type(default)) or value != default:
+                    changed[name] = value
+        return changed
+
+    def _settings_of_one_model(self) -> dict[str, Any]:
+        """Give the settings that give one model, in the place of several that are
+        mixed.
+        """
+        names = [*OF_ONE_MODEL]
+        if self.kernel != "auto" and not is_exact_kernel(self.kernel):
+            names.append("kernel")
+        if not self.standardize and self.kernel == "additive":
+            names += ["kernel", "standardize"]
+        return self._changed(names)
+
     @property
     def _names_a_model(self) -> bool:
-        """Whether a setting names one model, in the place of several that are mixed."""
-        defaults = inspect.signature(type(self)).parameters
-        named = {name: getattr(self, name) for name in OF_ONE_MODEL if name in defaults}
-        return any(
-            not isinstance(value, type(defaults[name].default))
-            or value != defaults[name].default
-            for name, value in named.items()
-        )
+        return bool(self._settings_of_one_model())
+
+    def _settings_of_all_models(self) -> dict[str, Any]:
+        """Give the settings that all models have that are mixed."""
+        settings = self._changed(OF_ALL_MODELS)
+        if not self.standardize:
+            settings["inputs"] = "standard"
+        return settings
 
     @property
     def components_(self) -> tuple[Any, ...]:
@@ -457,7 +478,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def summary(self) -> str:
         """Describe in a few lines what was tried and kept, and why, with weights."""
         check_is_fitted(self)
-        return self._one_line() if self._stack is None else "\n".join(self._stack.lines)
+        if self._stack is not None:
+            return "\n".join(self._stack.lines)
+        return f"One model{self._why_one_model()}: {self._one_line()}"
+
+    def _why_one_model(self) -> str:
+        settings = self._settings_of_one_model()
+        return f", because of {listed(settings)}" if settings else ""
 
     @property
     def num_inducing_(self) -> int:

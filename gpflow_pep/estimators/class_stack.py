@@ -1,6 +1,7 @@
-"""What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does where nothing
-is named: models of known settings, whose probabilities are mixed by rows that were left
-out.
+"""What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does unless a
+setting gives one model: models of known settings, whose probabilities are mixed by rows
+that were left out. Settings of the estimator that all of them can have replace those
+named here; of models that are then alike there is one.
 
 Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, and
 inducing points that are not trained, so that leave-one-out probabilities are honest:
@@ -39,6 +40,7 @@ from ..training import ensemble_weights
 from ..training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
 from ..training.fitting.objectives import FAILURES
 from ..training.fitting.points import gains, numbers_of_copies
+from .inputs import listed
 from .stack import LEAST_SECONDS, LEFT_OUT, Stack, component
 
 if TYPE_CHECKING:
@@ -103,6 +105,8 @@ def fit_class_stack(
     }
     first = "Inputs made nearly Gaussian (Yeo-Johnson)"
     steps = recipe.steps(1 if several else 0)
+    if recipe.given.get("inputs") == "standard":
+        first = "Standardised inputs" if estimator.standardize else "Inputs as they are"
     recipe.add(first, estimator, same | steps | {"inputs": "yeo-johnson"})
     if not several and len(X) >= LEAST_ROWS:
         near = recipe.near_labels()
@@ -110,8 +114,9 @@ def fit_class_stack(
             return _alone(near, len(X))
     same["warm_start"] = True
     standard = same | recipe.steps(2) | {"inputs": "standard"}
-    recipe.add("Standardised inputs", recipe.parts[0], standard)
-    if several and not only_inputs:
+    if "inputs" not in recipe.given:
+        recipe.add("Standardised inputs", recipe.parts[0], standard)
+    if several and not only_inputs and "likelihood" not in recipe.given:
         recipe.add_another_likelihood(same)
     return recipe.mix()
 
@@ -131,14 +136,17 @@ def _fit_many(
 ) -> Stack:
     """Train one component; some of the rows choose how its inputs are transformed."""
     lines: list[str] = []
-    inputs = "standard"
-    if seconds >= LEAST_SECONDS:
+    given = estimator._settings_of_all_models()
+    inputs = given.get("inputs", "standard")
+    if seconds >= LEAST_SECONDS and "inputs" not in given:
         order = np.random.default_rng(estimator._seed()).permutation(len(X))
         some = order[:SCOUT_ROWS]
         scout = fit_class_stack(estimator, X[some], Y[some], 0.5 * seconds, True)
         lines = ["Some rows choose how inputs are transformed.", *scout.lines]
         inputs = scout.heaviest.inputs
     left = end - time.perf_counter()
+    if given:
+        lines.append(f"All models with {listed(given)}.")
     part = component(estimator, X, Y, {"inputs": inputs}, left)
     return _alone(part, len(X), lines)
 
@@ -156,6 +164,9 @@ class _Recipe:
         self._copies = numbers_of_copies(X, Y)
         size = f"{len(X)} rows, {counted(X.shape[1], 'input')},"
         size += f" {len(estimator.classes_)} classes"
+        self.given = estimator._settings_of_all_models()
+        if self.given:
+            size += f", all models with {listed(self.given)}"
         self._head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
         self.parts: list[PEPClassifier] = []
         self._left_out: list[AnyNDArray] = []  #: Probabilities, [N, C] each.
@@ -175,9 +186,9 @@ class _Recipe:
         if self.parts and left <= 0.0:
             return
         most = estimator.max_iterations
-        X, Y = self._X, self._Y
+        X, Y, settings = self._X, self._Y, COMMON | settings | self.given
         try:
-            part = component(before, X, Y, COMMON | settings, left, most_steps=most)
+            part = component(before, X, Y, settings, left, most_steps=most)
             probability = _left_out(part, self._copies)[:, part.columns_of(estimator)]
         except FAILURES:
             if self.parts:

@@ -41,8 +41,14 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
     Labels are of any type that scikit-learn takes. All latent functions share the
     kernel and the inducing points: those of their own would take as many times the
-    work, and be learnt from fewer rows. Where nothing is named, several models are
-    mixed (:mod:`gpflow_pep.estimators.class_stack`).
+    work, and be learnt from fewer rows.
+
+    Several models are mixed (:mod:`gpflow_pep.estimators.class_stack`). All of them
+    take ``inputs``, ``ard``, ``standardize``, ``likelihood``, and ``kernel`` if it is
+    "matern52", "rbf" or "additive", where these have another value than the default.
+    Another kernel, or another value than the default of ``num_inducing``, ``alpha``,
+    ``inducing`` or ``batch_size``, gives one model. ``summary()`` says which setting
+    did.
 
     :param likelihood: "auto": "bernoulli" (probit) for two classes, "softmax" for more.
         "multiclass" (RobustMax: the class of the largest function, but for one label in
@@ -136,6 +142,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         Y = numbers[:, None].astype(gpflow.default_float())
         given = X
         X, Y = self._known_rows(X, Y)
+        Y = self._in_order(Y)
         if self._names_a_model or len(X) < 2:
             self._fit_one(X, Y)
         else:
@@ -146,12 +153,17 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: None = None) -> None:
         """Train the one model that the settings name."""
         self._stack = None
-        places = self._places_in_order()
-        if places is not None:
-            self.classes_ = self.classes_[places]
-            Y = np.argsort(places)[Y.astype(int)].astype(Y.dtype)
+        Y = self._in_order(Y)
         self._has_many_rows = len(X) >= LEAST_ROWS
         self._train(self._scaled_rows(X), Y)
+
+    def _in_order(self, Y: AnyNDArray) -> AnyNDArray:
+        """Put classes in their order, if the likelihood needs one; number labels so."""
+        places = self._places_in_order()
+        if places is None:
+            return Y
+        self.classes_ = self.classes_[places]
+        return np.argsort(places)[Y.astype(int)].astype(Y.dtype)
 
     def _places_in_order(self) -> AnyNDArray | None:
         """Give the places of the sorted labels in their order; None: as they are."""

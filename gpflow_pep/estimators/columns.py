@@ -83,7 +83,7 @@ class Candidates:
         Y, warps = self._Y[:, columns], None
         rows, part = is_observed(Y), self._copy(seconds)
         part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
-        if SHARED in self.fitted:
+        if SHARED in self.fitted and self.fitted[SHARED][0]._target.is_warped:
             units = self.fitted[SHARED][0]._target
             warps = np.stack([units.skew, units.tails], axis=1)[columns]
         part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps, warps))

@@ -24,19 +24,18 @@ from ..distributions import Predictive, Recalibration
 from ..engine.refusals import counted
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
+from .inputs import listed
 from .stack import (
-    ADDITIVE_INPUTS,
-    COMPONENTS,
     EXACT_ROWS,
-    FULL,
-    FULL_STEPS,
-    PLAIN_STEPS,
     PRIOR_ROWS,
     PRIOR_WEIGHT,
     TRAINED,
     Stack,
+    are_alike,
     component,
     fit_stack,
+    name_of,
+    settings_of_exact,
 )
 
 if TYPE_CHECKING:
@@ -71,13 +70,15 @@ def fit_forecast(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Sta
         return fit_stack(estimator, X, Y)
     seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
     groups = _settings(estimator, *X.shape)
+    given = estimator._settings_of_all_models()
+    same = f", all models with {listed(given)}" if given else ""
     count = sum(map(len, groups.values()))
     y = Y[latest, 0]
     names, chosen, trained, left_out = [], [], [], []
     lines = [
-        f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}: trained on all but"
-        f" the latest {latest.sum()}, which judge. Mean log density in nats, higher is"
-        " better:"
+        f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}{same}: trained on"
+        f" all but the latest {latest.sum()}, which judge. Mean log density in nats,"
+        " higher is better:"
     ]
     for name, variants in groups.items():
         parts = [
@@ -131,21 +132,19 @@ def _settings(
     """List the settings of each component: with a warp and without one if there is a
     choice.
     """
+    given = estimator._settings_of_all_models()
     if num_rows > EXACT_ROWS:
         plain = TRAINED | {"near_rows": 0}
-        return {
-            "trained inducing inputs": [
-                plain | {"inputs": "yeo-johnson", "warp": True},
-                plain,
-            ]
-        }
-    settings = {}
-    for name, named in COMPONENTS.items():
-        steps = FULL_STEPS if named is FULL else PLAIN_STEPS
-        each = named | {"max_iterations": min(estimator.max_iterations, steps)}
-        settings[name] = [each]
-        if named is FULL:
-            if num_inputs > ADDITIVE_INPUTS:
-                each["kernel"] = "matern52"
-            settings[name].append(each | {"warp": False})
+        bent = plain | {"inputs": "yeo-johnson", "warp": True} | given
+        plain = plain | given
+        return {"trained inducing inputs": [bent] + [plain] * (plain != bent)}
+    settings: dict[str, list[dict[str, Any]]] = {}
+    tried: list[dict[str, Any]] = []
+    for each in settings_of_exact(estimator, num_inputs):
+        variants = [each]
+        if each["warp"] and "warp" not in given:
+            variants.append(each | {"warp": False})
+        if not any(are_alike(each, other) for other in tried):
+            settings[name_of(each)] = variants
+            tried += variants
     return settings

@@ -1,7 +1,7 @@
 """What is done to the inputs of estimators before scikit-learn checks them."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -174,6 +174,15 @@ def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -
                 " the row out.",
                 stacklevel=4,
             )
+
+
+def listed(settings: Mapping[str, Any]) -> str:
+    """Word settings: words and numbers with their values, other objects by name."""
+    words = []
+    for name, value in settings.items():
+        plain = isinstance(value, str | int | float | tuple | type(None))
+        words.append(f"{name}={value!r}" if plain else name)
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def refuse_weights(refused: dict[str, Any]) -> None:

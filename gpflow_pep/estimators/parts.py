@@ -12,6 +12,7 @@ from gpflow.likelihoods import Likelihood
 
 from ..engine.checks import as_numbers, refusal
 from ..likelihoods import NegativeBinomial, Ordinal, Tobit
+from ..training.fitting import exact
 from ..training.fitting.exact import ADDITIVE, LEAST_NOISE, Hyperparameters, additive
 from ..training.fitting.objectives import copy_of
 from ..training.starts import greedy_variance, kmeans, random_subset
@@ -63,6 +64,11 @@ def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -
         return choices[name]
     expected = f"{', '.join(map(repr, choices))} or {others}"
     raise refusal(argument, repr(name), expected, "Choose one of them.")
+
+
+def is_exact_kernel(kernel: Any) -> bool:
+    """Whether the exact models have a kernel, which is then given by its name."""
+    return isinstance(kernel, str) and kernel in exact.KERNELS
 
 
 def make_kernel(

@@ -52,7 +52,7 @@ from .outputs import (
 from .parts import NUMBERS, ROWS, make_likelihood
 from .stack import EXACT_ROWS, LEAST_SECONDS, SCOUT_ROWS, SCOUT_SHARE, fit_stack
 from .target_predictions import TargetPredictions
-from .target_units import fit_units, likelihood_in, to_model
+from .target_units import fit_units, likelihood_in, spread_of, to_model
 
 #: Where training starts: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
@@ -66,17 +66,20 @@ class PEPRegressor(TargetPredictions):
         model = PEPRegressor(random_state=0).fit(X, y)
         mean, std = model.predict(X_new, return_std=True)
 
-    With nothing named, up to 1000 rows, several exact Gaussian processes are mixed, and
-    with more rows such ones choose transforms (:mod:`gpflow_pep.estimators.stack`).
-    Another value of ``kernel``, ``noise``, ``warp``, ``inputs``, ``num_inducing``,
-    ``alpha``, ``objective``, ``likelihood``, ``inducing``, ``ard``, ``standardize`` or
-    ``batch_size`` names one model: with a Gaussian likelihood
-    :class:`~gpflow_pep.models.PEPRegression`, with others
+    Up to 1000 rows several exact Gaussian processes are mixed, and with more rows exact
+    models of some rows choose transforms (:mod:`gpflow_pep.estimators.stack`). All
+    models that are mixed take ``noise``, ``warp``, ``inputs``, ``ard``,
+    ``standardize``, ``time``, ``likelihood="log_normal"``, and ``kernel`` if it is
+    "matern52", "rbf" or "additive", where these have another value than the default.
+    Another kernel or likelihood, or another value than the default of ``num_inducing``,
+    ``alpha``, ``objective``, ``inducing`` or ``batch_size``, gives one model: with a
+    Gaussian likelihood :class:`~gpflow_pep.models.PEPRegression`, with others
     :class:`~gpflow_pep.models.PEP`, and with minibatches
-    :class:`~gpflow_pep.models.ARPEP`. Columns of a DataFrame are matched by name.
+    :class:`~gpflow_pep.models.ARPEP`. ``summary()`` says which setting did. Columns of
+    a DataFrame are matched by name.
 
-    :param kernel: "rbf", "matern12", "matern32", "matern52" or "rational_quadratic";
-        "additive", "matern52" and a smooth function of each input; or a GPflow kernel,
+    :param kernel: "rbf", "matern52"; "additive", "matern52" and a smooth function of
+        each input; "matern12", "matern32" or "rational_quadratic"; or a GPflow kernel,
         which is copied, for inputs as the model takes them. "auto": "rbf" of one model.
     :param noise: "constant"; or "varying", Gaussian with a variance that depends on the
         inputs (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto": "constant" of one
@@ -252,6 +255,26 @@ class PEPRegressor(TargetPredictions):
             self._set_stack(fit_stack(self, X, Y))
         return given
 
+    def _settings_of_one_model(self) -> dict[str, Any]:
+        settings = super()._settings_of_one_model()
+        if self.likelihood not in ("gaussian", "log_normal"):
+            settings |= self._changed(["likelihood"])
+        if not self.standardize and self.time is not None:
+            settings |= self._changed(["time", "standardize"])
+        return settings
+
+    def _settings_of_all_models(self) -> dict[str, Any]:
+        settings = super()._settings_of_all_models()
+        if not self.standardize:
+            settings |= {"noise": "constant", "warp": False}
+        return settings
+
+    def _why_one_model(self) -> str:
+        why = super()._why_one_model()
+        if why or gpflow.default_float() == np.float64:
+            return why
+        return f", because GPflow's default float is {gpflow.default_float().__name__}"
+
     def _place_of_time(self) -> int | None:
         """Find the column of X that ``time`` names."""
         if self.time is None:
@@ -365,29 +388,46 @@ class PEPRegressor(TargetPredictions):
             "inducing": ROWS,
             "num_inducing": "auto",
             "objective": "evidence",
-            "ard": "True",
+            "batch_size": "auto",
         }
-        forms |= {"batch_size": "auto", "standardize": "True"}
-        same = all(str(getattr(self, name)) == form for name, form in forms.items())
-        same &= str(self.kernel) in ("auto", *KERNELS) and self.n_outputs_ == 1
-        return same and self.likelihood in ("gaussian", "log_normal")
+        if not all(str(getattr(self, name)) == form for name, form in forms.items()):
+            return False
+        if not self.standardize and (
+            self.kernel == "additive" or self._time_place is not None
+        ):
+            return False
+        has_kernel = str(self.kernel) in ("auto", *KERNELS) and self.n_outputs_ == 1
+        return has_kernel and self.likelihood in ("gaussian", "log_normal")
 
     def _train_exactly(
         self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
     ) -> None:
         """Train by the evidence of the exact model."""
-        options: dict[str, Any] = {
-            "max_iterations": self.max_iterations,
-            "deadline": self._end(),
-        }
-        varying, kernel = (
-            self.noise == "varying",
-            str(self.kernel).replace("auto", "rbf"),
+        varying = self.noise == "varying"
+        kernel = str(self.kernel).replace("auto", "rbf")
+        scale, level, mean_square = np.ones(X.shape[1]), 1.0, 1.0
+        if not self.standardize:
+            scale, level = spread_of(X), float(spread_of(Y)[0])
+            mean_square = max(float(np.mean((Y / level) ** 2)), 1.0)
+        if start is not None:
+            start = start.rescaled(1.0 / scale, 1.0 / level)
+        theta, record = fit_exact(
+            X / scale,
+            Y[:, 0] / level,
+            start,
+            kernel=kernel,
+            varying=varying,
+            warp=self.warp is True,
+            input_of_line=self._time_place,
+            ard=self.ard,
+            mean_square=mean_square,
+            max_iterations=self.max_iterations,
+            deadline=self._end(),
         )
-        options |= {"kernel": kernel, "varying": varying, "warp": self.warp is True}
-        options["input_of_line"] = self._time_place
-        theta, self.record_ = fit_exact(X, Y[:, 0], start, **options)
-        self.n_iter_, self.alpha_scores_ = self.record_.iterations, None
+        theta = theta.rescaled(scale, level)
+        log_z = record.objective - len(Y) * float(np.log(level))
+        self.record_ = record._replace(objective=log_z)
+        self.n_iter_, self.alpha_scores_ = record.iterations, None
         if not self.record_.converged:
             text = (
                 f"Training ended after {counted(self.n_iter_, 'step')}:"
@@ -397,7 +437,7 @@ class PEPRegressor(TargetPredictions):
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
         self._warped(np.array([theta[4:6]]), Y)
         line = self._time_place
-        self._set_model(theta.model(X, Y[:, 0], kernel, varying, line))
+        self._set_model(theta.model(X, Y[:, 0], kernel, varying, line, self.ard))
         self._posterior = ensemble_posterior(self.model_)
         self._numpy_components = numpy_components(self._posterior)
 

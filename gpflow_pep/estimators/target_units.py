@@ -29,6 +29,12 @@ def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
     return Units.of_columns(scale, offset, logarithm)
 
 
+def spread_of(X: AnyNDArray) -> AnyNDArray:
+    """Compute the standard deviation of each column of X [N, D], 1 of constant ones."""
+    spread = np.std(X, axis=0)
+    return np.where(spread > 0.0, spread, 1.0)
+
+
 def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
     """Change targets [N, P], which may lack some, to the model's units; columns beside
     them, of what else a likelihood takes, stay.

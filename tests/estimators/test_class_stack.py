@@ -175,23 +175,54 @@ def test_all_forms_predict_the_same(fitted: PEPClassifier, tmp_path: Path) -> No
     [
         ({"alpha": 0.5}, 4),
         ({"num_inducing": 3}, 3),
-        ({"ard": 0.5}, 4),
-        ({"inputs": "yeo-johnson"}, 4),
+        ({"kernel": "matern32"}, 4),
         ({"inducing": "rows", "num_inducing": "auto"}, 45),
         ({"inducing": "rows", "num_inducing": 7}, 7),
     ],
 )
-def test_what_is_named_is_one_model(named: Any, points: int, no_training: None) -> None:
-    assert PEPClassifier(**named)._names_a_model
+def test_settings_that_give_one_model(
+    named: Any, points: int, no_training: None
+) -> None:
     fitted = PEPClassifier(**{"num_inducing": 4, **named}, random_state=0).fit(
         X, GRADE > 0
     )
     assert fitted.components_ == (fitted,) and list(fitted.weights_) == [1.0]
     assert "inducing points" in fitted.summary()
+    assert fitted.summary().startswith("One model, because of ")
     Z = fitted.inducing_variable_.Z
     assert Z.shape == (points, 2) and Z.trainable == ("inducing" not in named)
     if points == 45:
         assert_allclose(Z.numpy(), (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "settings, likelihoods, inputs",
+    [
+        ({"standardize": False}, ["softmax", "ordinal"], "standard"),
+        ({"likelihood": "multiclass"}, ["multiclass"] * 2, None),
+        (
+            {"likelihood": "ordinal", "order": ["low", "medium", "high"]},
+            ["ordinal"] * 2,
+            None,
+        ),
+        ({"kernel": "additive", "ard": 0.5}, ["softmax", "softmax", "ordinal"], None),
+    ],
+)
+def test_settings_that_all_models_take(
+    settings: dict[str, Any], likelihoods: list[str], inputs: str | None
+) -> None:
+    fitted = PEPClassifier(random_state=0, max_iterations=2, **settings).fit(X, WORDS)
+    parts = fitted.components_
+    assert [part.likelihood for part in parts] == likelihoods
+    for name in {"kernel", "ard"} & set(settings):
+        assert {getattr(part, name) for part in parts} == {settings[name]}
+    if inputs is not None:
+        assert {part.inputs for part in parts} == {inputs}
+    assert ", all models with " in fitted.summary().splitlines()[0]
+    order = settings.get("order", ["high", "low", "medium"])
+    assert fitted.classes_.tolist() == order
+    assert fitted.score(X, WORDS) > 0.6
+    assert_allclose(fitted.predict_proba(XNEW).sum(axis=1), 1.0)
 
 
 def test_lengthscales_are_alike_a_priori() -> None:
