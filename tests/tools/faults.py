@@ -71,9 +71,12 @@ scoring/components.py: contracts/test_contract_of_variances.py
 +parts = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
 # variances by TensorFlow: Q in place of factors
 engine/predictions/posterior.py: contracts/test_contract_of_variances.py
--return plain._conditional_with_precompute(of_v, moments, Xnew, *options)
-+q = [part.value for part in plain._precompute(self)]
-+            return plain._conditional_with_precompute(self, q, Xnew, *options)
+-self._of_v(L), moments, Xnew, full_cov, full_output_cov
++self,
++            [part.value for part in self.gpflow_class._precompute(self)],
++            Xnew,
++            full_cov,
++            full_output_cov,
 # covariances: the residual variance without its projection's square
 engine/prior/evaluate.py: REGRESSION
 -(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
