@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn.pipeline import Pipeline
 
 from ..engine.refusals import refusal
-from ..estimators.outputs import column_names
+from ..estimators.single.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
 from ..tables.suspicions import MIN_ROWS
 from ..training.fitting.full_batch import one_blas_thread

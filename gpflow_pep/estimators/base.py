@@ -42,10 +42,12 @@ from ..training.choosing.ensemble import (
     near_rows,
 )
 from ..training.choosing.near import LEAST_ROWS
-from ..training.fitting.exact import Hyperparameters
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
 from ..training.fitting.points import OVER, copies_of, may_be_trials
-from .inputs import (
+from .recipe.regression import Stack
+from .rows_held import RowsHeld, count_rows_held
+from .single.exact import Hyperparameters
+from .single.inputs import (
     YEO_JOHNSON,
     check_sizes,
     check_table,
@@ -57,8 +59,8 @@ from .inputs import (
     warn_of_wild_numbers,
     words_refused,
 )
-from .numpy_parts import numpy_components
-from .parts import (
+from .single.numpy_parts import numpy_components
+from .single.parts import (
     ROWS,
     is_exact_kernel,
     make_inducing_variable,
@@ -66,10 +68,8 @@ from .parts import (
     start_at,
     wants_near_rows,
 )
-from .rows_held import RowsHeld, count_rows_held
-from .stack import Stack
-from .target_units import log_slopes
-from .trainer import Attempts, Trained, tied_model, train_by_batches, train_model
+from .single.target_units import log_slopes
+from .single.trainer import Attempts, Trained, tied_model, train_by_batches, train_model
 
 #: ``num_inducing="auto"`` starts with so many inducing points and adds others as long
 #: as a score rises; with thousands of rows it starts with the second number, and where

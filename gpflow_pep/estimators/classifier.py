@@ -23,9 +23,9 @@ from ..tables.grades import order_of_labels, places_in
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .class_stack import fit_class_stack
-from .inputs import check_table, filled, refuse_missing
-from .parts import CLASSES, make_likelihood, wants_near_rows
+from .recipe.classes import fit_class_stack
+from .single.inputs import check_table, filled, refuse_missing
+from .single.parts import CLASSES, make_likelihood, wants_near_rows
 
 #: The part of ``max_seconds`` in which predictions from near rows are trained for.
 SHARE_OF_NEAR_ROWS = 0.25
@@ -43,7 +43,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     kernel and the inducing points: those of their own would take as many times the
     work, and be learnt from fewer rows.
 
-    Several models are mixed (:mod:`gpflow_pep.estimators.class_stack`). All of them
+    Several models are mixed (:mod:`gpflow_pep.estimators.recipe.classes`). All of them
     take ``inputs``, ``ard``, ``standardize``, ``likelihood``, and ``kernel`` if it is
     "matern52", "rbf" or "additive", where these have another value than the default.
     Another kernel, or another value than the default of ``num_inducing``, ``alpha``,

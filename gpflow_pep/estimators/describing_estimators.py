@@ -19,10 +19,10 @@ from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..training.choosing.ensemble import Ensemble, components
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .describing import Described, Describer, Loader, check_same
+from .recipe.regression import Stack
 from .regressor import PEPRegressor
 from .rows_held import RowsHeld
-from .stack import Stack
+from .single.describing import Described, Describer, Loader, check_same
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {

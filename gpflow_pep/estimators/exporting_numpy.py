@@ -15,10 +15,10 @@ from ..scoring.stored import SavedFiles, write_files
 from ..tables import TableEncoder
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .describing import Described, Describer
 from .describing_estimators import describe_scaler, describe_stack
-from .numpy_parts import describe_posterior
 from .regressor import PEPRegressor
+from .single.describing import Described, Describer
+from .single.numpy_parts import describe_posterior
 
 
 def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:

@@ -23,24 +23,31 @@ from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
-from ..training.fitting.exact import (
+from .recipe.columns import fit_columns
+from .recipe.forecasts import fit_forecast
+from .recipe.regression import (
+    EXACT_ROWS,
+    LEAST_SECONDS,
+    SCOUT_ROWS,
+    SCOUT_SHARE,
+    fit_stack,
+)
+from .single.exact import (
     KERNELS,
     Hyperparameters,
     find_start,
     fit_exact,
     with_line,
 )
-from .columns import fit_columns
-from .forecasts import fit_forecast
-from .inputs import (
+from .single.inputs import (
     check_sizes,
     check_table,
     filled,
     refuse_missing,
     warn_of_wild_numbers,
 )
-from .numpy_parts import numpy_components
-from .outputs import (
+from .single.numpy_parts import numpy_components
+from .single.outputs import (
     as_outputs,
     check_readings,
     column_names,
@@ -49,10 +56,9 @@ from .outputs import (
     make_output_kernel,
     observed_rows,
 )
-from .parts import NUMBERS, ROWS, make_likelihood
-from .stack import EXACT_ROWS, LEAST_SECONDS, SCOUT_ROWS, SCOUT_SHARE, fit_stack
+from .single.parts import NUMBERS, ROWS, make_likelihood
+from .single.target_units import fit_units, likelihood_in, spread_of, to_model
 from .target_predictions import TargetPredictions
-from .target_units import fit_units, likelihood_in, spread_of, to_model
 
 #: Where training starts: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
@@ -67,9 +73,10 @@ class PEPRegressor(TargetPredictions):
         mean, std = model.predict(X_new, return_std=True)
 
     Up to 1000 rows several exact Gaussian processes are mixed, and with more rows exact
-    models of some rows choose transforms (:mod:`gpflow_pep.estimators.stack`). All
-    models that are mixed take ``noise``, ``warp``, ``inputs``, ``ard``,
-    ``standardize``, ``time``, ``likelihood="log_normal"``, and ``kernel`` if it is
+    models of some rows choose transforms
+    (:mod:`gpflow_pep.estimators.recipe.regression`). All models that are mixed take
+    ``noise``, ``warp``, ``inputs``, ``ard``, ``standardize``, ``time``,
+    ``likelihood="log_normal"``, and ``kernel`` if it is
     "matern52", "rbf" or "additive", where these have another value than the default.
     Another kernel or likelihood, or another value than the default of ``num_inducing``,
     ``alpha``, ``objective``, ``inducing`` or ``batch_size``, gives one model: with a
@@ -121,13 +128,14 @@ class PEPRegressor(TargetPredictions):
         mixtures (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); 0: of
         none, columns are independent, and share kernel and noise. None: with nothing
         named what rows that are left out choose, models of each column among it
-        (:mod:`gpflow_pep.estimators.columns`); of one model as many as columns, but 4
-        at most, and with Gaussian noise at alpha 1 white noise, which the columns of a
-        row share.
+        (:mod:`gpflow_pep.estimators.recipe.columns`); of one model as many as columns,
+        but 4 at most, and with Gaussian noise at alpha 1 white noise, which the columns
+        of a row share.
     :param time: The input that goes on beyond the rows, as the time of a forecast does:
         its name or its place. It is standardised and never bent, and each model by name
         has a linear function of it. Models that are mixed are judged by the latest
-        fifth of the rows (:mod:`gpflow_pep.estimators.forecasts`). None: there is none.
+        fifth of the rows (:mod:`gpflow_pep.estimators.recipe.forecasts`). None: there
+        is none.
     :param near_rows: Whether predictions use near training rows. "auto": 10 or 40
         beside predictions from the inducing points alone
         (:func:`~gpflow_pep.training.ensemble_with_near_rows`), on 1000 rows or more,

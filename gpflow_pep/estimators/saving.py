@@ -23,7 +23,6 @@ from ..tables import Format, TableEncoder
 from ..tables.conventions import Conventions
 from ..tables.encodings import Encoding
 from .base import DESCRIBE, RESTORE, PEPEstimator
-from .describing import Described, Describer, Loader, cannot_save
 from .describing_estimators import (
     ESTIMATORS,
     check_estimator_same,
@@ -32,6 +31,7 @@ from .describing_estimators import (
 )
 from .rows_held import RowsHeld
 from .separate import SeparateRegressors
+from .single.describing import Described, Describer, Loader, cannot_save
 
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers,
 #: words, and elementwise functions of NumPy and SciPy. Nothing here runs code of a file

@@ -33,10 +33,10 @@ from ..training.choosing.ensemble import (
     heaviest,
 )
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .inputs import check_sizes, check_table, filled, refuse_missing, seed_of
 from .intervals import conformal_score, fold_scores
-from .outputs import as_outputs, mean_r2
-from .target_units import log_slopes, to_model
+from .single.inputs import check_sizes, check_table, filled, refuse_missing, seed_of
+from .single.outputs import as_outputs, mean_r2
+from .single.target_units import log_slopes, to_model
 
 #: Draws of y at each row, for quantiles that have no closed form.
 _DRAWS = 4000

@@ -69,8 +69,8 @@ def reliability(
     )
     texts = map(canvas.count, map(int, counts))
     ax.bar_label(bars, [*texts], padding=1.0, fontsize=SMALL - 2.0, color=INK)
-    ax.set(ylim=(-0.2, 1.2), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
-    canvas.note(ax, f"calibration error {error:.3f}\n{level:.0%} intervals; grey: rows")
+    ax.set(ylim=(-0.2, 1.03), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
+    canvas.note(ax, f"calibration error {error:.3f}; {level:.0%} intervals; grey: rows")
     ax.set_xlabel("probability" if event else "probability of the predicted class")
     ax.set_ylabel("fraction that occurred" if event else "fraction that is right")
 

@@ -134,8 +134,8 @@ def remedy_of(name: str) -> str:
 
 
 class Reader:
-    """Read what :class:`~gpflow_pep.estimators.describing.Describer` describes, without
-    TensorFlow.
+    """Read what :class:`~gpflow_pep.estimators.single.describing.Describer` describes,
+    without TensorFlow.
 
     An object is a dictionary: ``kind``, its class, without the module where that is one
     of GPflow's kernels or likelihoods; its parameters' values, and the arguments of its

@@ -39,7 +39,8 @@ from gpflow_pep.compare.candidates import WholeSVGP, make_candidates
 from gpflow_pep.compare.findings import findings
 from gpflow_pep.compare.run import IMPORTANCE
 from gpflow_pep.compare.terminal import legend
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, stack
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.estimators.recipe import regression as stack
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training.fitting.objectives import WholeLoss
 

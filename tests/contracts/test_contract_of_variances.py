@@ -19,7 +19,7 @@ from scipy.linalg import solve_triangular
 import gpflow_pep as pep
 from gpflow_pep.distributions import Units
 from gpflow_pep.engine.numerics.linalg import JitterWarning
-from gpflow_pep.estimators.numpy_parts import numpy_components
+from gpflow_pep.estimators.single.numpy_parts import numpy_components
 from gpflow_pep.scoring.components import predictive
 from gpflow_pep.training import Ensemble, NearRows
 from gpflow_pep.training.choosing.ensemble import ensemble_posterior

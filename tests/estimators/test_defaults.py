@@ -23,7 +23,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 from gpflow_pep.engine.numerics import chunks
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, trainer
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base
+from gpflow_pep.estimators.single import trainer
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import Ensemble, ensemble_weights, maximise
 from gpflow_pep.training.choosing import ensemble

@@ -13,7 +13,12 @@ from gpflow.utilities import parameter_dict, positive
 from numpy.testing import assert_array_equal
 
 import gpflow_pep as pep
-from gpflow_pep.estimators.describing import MODULES, Describer, Loader, check_same
+from gpflow_pep.estimators.single.describing import (
+    MODULES,
+    Describer,
+    Loader,
+    check_same,
+)
 
 k, lik, iv, fun = (
     gpflow.kernels,

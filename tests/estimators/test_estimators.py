@@ -19,9 +19,10 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, parts
-from gpflow_pep.estimators.parts import KERNELS
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.separate import SeparateRegressors
+from gpflow_pep.estimators.single import parts
+from gpflow_pep.estimators.single.parts import KERNELS
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.tables import TableEncoder, recognise
 from gpflow_pep.training.choosing.ensemble import ensemble_posterior

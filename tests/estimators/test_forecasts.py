@@ -19,16 +19,16 @@ from gpflow_pep.estimators import (
     load_estimator,
     save_estimator,
 )
-from gpflow_pep.estimators.forecasts import latest_rows
-from gpflow_pep.estimators.inputs import fit_yeo_johnson
-from gpflow_pep.scoring import load_scorer
-from gpflow_pep.training.fitting.exact import (
+from gpflow_pep.estimators.recipe.forecasts import latest_rows
+from gpflow_pep.estimators.single.exact import (
     SLOPE,
     SMOOTH,
     Hyperparameters,
     _factors,
     evidence,
 )
+from gpflow_pep.estimators.single.inputs import fit_yeo_johnson
+from gpflow_pep.scoring import load_scorer
 
 
 def level(years: int) -> pd.DataFrame:

@@ -18,11 +18,11 @@ from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
     SeparateRegressors,
-    inputs,
 )
 from gpflow_pep.estimators.classifier import log_of_labels
-from gpflow_pep.estimators.inputs import filled
-from gpflow_pep.estimators.outputs import as_outputs
+from gpflow_pep.estimators.single import inputs
+from gpflow_pep.estimators.single.inputs import filled
+from gpflow_pep.estimators.single.outputs import as_outputs
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (60, 1))

@@ -19,8 +19,8 @@ from gpflow_pep.estimators import (
     PEPRegressor,
     classifier,
     export_numpy,
-    trainer,
 )
+from gpflow_pep.estimators.single import trainer
 from gpflow_pep.scoring.components import predictive
 from gpflow_pep.training import Ensemble, NearRows
 from gpflow_pep.training.fitting.objectives import copy_of

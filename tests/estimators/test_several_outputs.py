@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.metrics import r2_score
 
 from gpflow_pep.estimators import PEPRegressor, export_numpy
+from gpflow_pep.estimators.recipe import regression
 from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.training.choosing.ensemble import Ensemble, EnsemblePosterior
@@ -149,7 +150,7 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shared:  # the steps are limited
-        monkeypatch.setattr("gpflow_pep.estimators.stack.EXACT_BY_SCOUT", 60)
+        monkeypatch.setattr(regression, "EXACT_BY_SCOUT", 60)
     rows, targets = table(shared)
     some = targets[:80].copy()
     some[:9, 1] = np.nan

@@ -20,20 +20,15 @@ from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpflow_pep.distributions import Recalibration
-from gpflow_pep.estimators import (
-    PEPClassifier,
-    PEPRegressor,
-    base,
-    regressor,
-    stack,
-    trainer,
-)
-from gpflow_pep.estimators.inputs import fit_yeo_johnson
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, regressor
+from gpflow_pep.estimators.recipe import regression as stack
+from gpflow_pep.estimators.single import trainer
+from gpflow_pep.estimators.single.exact import fit_exact
+from gpflow_pep.estimators.single.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
 from gpflow_pep.training.fitting import points
-from gpflow_pep.training.fitting.exact import fit_exact
 from gpflow_pep.training.fitting.objectives import near_lengthscales
 
 RNG = np.random.default_rng(0)

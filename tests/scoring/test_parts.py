@@ -27,8 +27,8 @@ import gpflow_pep as pep
 from gpflow_pep.distributions import Units
 from gpflow_pep.engine.factors import num_classes
 from gpflow_pep.engine.numerics.nearest_in_numpy import nearest_rows
-from gpflow_pep.estimators.describing import Describer
-from gpflow_pep.estimators.numpy_parts import describe_posterior
+from gpflow_pep.estimators.single.describing import Describer
+from gpflow_pep.estimators.single.numpy_parts import describe_posterior
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.likelihoods import (
     LogLinear,

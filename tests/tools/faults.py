@@ -58,7 +58,7 @@ training/starts/greedy.py: training/starts/test_selection.py
 -d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 +d[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 # saving: constrained values where unconstrained belong
-estimators/describing.py: SAVING
+estimators/single/describing.py: SAVING
 -"unconstrained": self._array(value.unconstrained_variable.numpy(), label)
 +"unconstrained": self._array(value.numpy(), label)
 # sweep: a sign in the sites' second moment
@@ -136,7 +136,7 @@ estimators/base.py: estimators/test_estimators.py
 -fitted = copy.copy(self)
 +fitted = self
 # estimators: columns of targets are taken by their places
-estimators/outputs.py: estimators/test_several_outputs.py
+estimators/single/outputs.py: estimators/test_several_outputs.py
 -return checked[:, [present.index(column) for column in names]]
 +return checked
 # tied: one latent function in the place of those of the kernel
@@ -167,7 +167,7 @@ training/fitting/full_batch.py: training/test_training.py
 +            if _limits:
 +                _limits.pop()
 # several columns: a joint model that is worse is taken
-estimators/columns.py: estimators/test_columns.py
+estimators/recipe/columns.py: estimators/test_columns.py
 -best = max(means, key=means.__getitem__)
 +best = JOINT if JOINT in means else SHARED
 # copies: another thread copies at the same time
@@ -179,7 +179,7 @@ tables/formats.py: tables/test_dates.py
 -period = "" if words.as_written else find_period(words.counts.index)
 +period = ""
 # exact fits: one start only
-training/fitting/exact.py: models/test_varying_noise.py::test_fine_parts_are_found
+estimators/single/exact.py: models/test_varying_noise.py::test_fine_parts_are_found
 -        if ascent.objective >= fine.objective:
 +        if True:
 """

@@ -14,11 +14,11 @@ from gpflow import Parameter
 from gpflow.base import AnyNDArray, Module
 from gpflow.likelihoods.utils import inv_probit
 
-from .. import inducing_variables, likelihoods
-from ..engine.checks import refusal
-from ..inducing_variables import BlurredInducingPoints
-from ..models.arguments import VariationalParameter
-from ..scoring.stored import Reader, is_parameter
+from ... import inducing_variables, likelihoods
+from ...engine.checks import refusal
+from ...inducing_variables import BlurredInducingPoints
+from ...models.arguments import VariationalParameter
+from ...scoring.stored import Reader, is_parameter
 
 #: Objects are made of public classes of these modules, and of classes of other modules
 #: that derive from ``gpflow.base.Module`` and are imported already; loading imports

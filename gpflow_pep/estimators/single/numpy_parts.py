@@ -14,15 +14,15 @@ from gpflow.mean_functions import Zero
 from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutput
 from scipy.linalg import solve_triangular
 
-from ..engine.checks import refusal
-from ..engine.predictions.context_posterior import ContextRowsPosterior
-from ..engine.predictions.context_rows import Context
-from ..engine.prior.wrapped import WellConditioned
-from ..scoring import likelihoods
-from ..scoring.components import Component, component_of
-from ..scoring.kernels import REMEDY
-from ..scoring.stored import Reader
-from ..training.choosing.ensemble import EnsemblePosterior
+from ...engine.checks import refusal
+from ...engine.predictions.context_posterior import ContextRowsPosterior
+from ...engine.predictions.context_rows import Context
+from ...engine.prior.wrapped import WellConditioned
+from ...scoring import likelihoods
+from ...scoring.components import Component, component_of
+from ...scoring.kernels import REMEDY
+from ...scoring.stored import Reader
+from ...training.choosing.ensemble import EnsemblePosterior
 from .describing import Described, Describer
 
 #: A change of a variance by so much of the least variance of y: of the standard

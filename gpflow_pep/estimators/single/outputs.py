@@ -13,10 +13,10 @@ from gpflow.likelihoods import Likelihood
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length
 
-from ..engine.checks import check_number, counted, refusal
-from ..engine.factors import traits
-from ..engine.prior import is_mixed
-from ..training.starts import coregionalization
+from ...engine.checks import check_number, counted, refusal
+from ...engine.factors import traits
+from ...engine.prior import is_mixed
+from ...training.starts import coregionalization
 from .inputs import check_sizes, check_table, filled
 
 #: The most latent functions of which outputs are mixed by default: q is one Gaussian

@@ -10,12 +10,12 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..engine.checks import as_numbers, refusal
-from ..likelihoods import NegativeBinomial, Ordinal, Tobit
-from ..training.fitting import exact
-from ..training.fitting.exact import ADDITIVE, LEAST_NOISE, Hyperparameters, additive
-from ..training.fitting.objectives import copy_of
-from ..training.starts import greedy_variance, kmeans, random_subset
+from ...engine.checks import as_numbers, refusal
+from ...likelihoods import NegativeBinomial, Ordinal, Tobit
+from ...training.fitting.objectives import copy_of
+from ...training.starts import greedy_variance, kmeans, random_subset
+from . import exact
+from .exact import ADDITIVE, LEAST_NOISE, Hyperparameters, additive
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": gpflow.kernels.SquaredExponential,

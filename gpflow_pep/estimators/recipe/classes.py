@@ -22,7 +22,7 @@ import copy
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -31,20 +31,17 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from scipy.stats import sem
 
-from ..distributions import Recalibration
-from ..engine.factors import class_probabilities
-from ..engine.refusals import counted
-from ..engine.sites.posterior import Marginals, Sites, cavity
-from ..tables.grades import numbers_of, order_of_labels
-from ..training import ensemble_weights
-from ..training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
-from ..training.fitting.objectives import FAILURES
-from ..training.fitting.points import gains, numbers_of_copies
-from .inputs import listed
-from .stack import LEAST_SECONDS, LEFT_OUT, Stack, component
-
-if TYPE_CHECKING:
-    from .classifier import PEPClassifier
+from ...distributions import Recalibration
+from ...engine.factors import class_probabilities
+from ...engine.refusals import counted
+from ...engine.sites.posterior import Marginals, Sites, cavity
+from ...tables.grades import numbers_of, order_of_labels
+from ...training import ensemble_weights
+from ...training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
+from ...training.fitting.objectives import FAILURES
+from ...training.fitting.points import gains, numbers_of_copies
+from ..single.inputs import listed
+from .regression import LEAST_SECONDS, LEFT_OUT, Stack, component
 
 #: On 2000 generated rows the log loss of the components less that of one model was
 #: -.019, -.008, -.031 and +.029, in .45 to .79 of the seconds; on 3500 rows -.027 in
@@ -79,7 +76,7 @@ SPREAD = 0.2
 
 
 def fit_class_stack(
-    estimator: "PEPClassifier",
+    estimator: Any,
     X: AnyNDArray,
     Y: AnyNDArray,
     seconds: float,
@@ -121,14 +118,14 @@ def fit_class_stack(
     return recipe.mix()
 
 
-def _alone(part: "PEPClassifier", num_rows: int, lines: Iterable[str] = ()) -> Stack:
+def _alone(part: Any, num_rows: int, lines: Iterable[str] = ()) -> Stack:
     """Make a stack of one component."""
     lines = (*lines, f"{num_rows} rows: {part._one_line()}")
     return Stack((part,), np.ones(1), np.ones(1), Recalibration(), lines)
 
 
 def _fit_many(
-    estimator: "PEPClassifier",
+    estimator: Any,
     X: AnyNDArray,
     Y: AnyNDArray,
     seconds: float,
@@ -157,7 +154,7 @@ class _Recipe:
     """
 
     def __init__(
-        self, estimator: "PEPClassifier", X: AnyNDArray, Y: AnyNDArray, end: float
+        self, estimator: Any, X: AnyNDArray, Y: AnyNDArray, end: float
     ) -> None:
         self._estimator, self._X, self._Y, self._end = estimator, X, Y, end
         self._labels = Y[:, 0].astype(int)
@@ -168,7 +165,7 @@ class _Recipe:
         if self.given:
             size += f", all models with {listed(self.given)}"
         self._head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
-        self.parts: list[PEPClassifier] = []
+        self.parts: list[Any] = []
         self._left_out: list[AnyNDArray] = []  #: Probabilities, [N, C] each.
         self._of_label: list[AnyNDArray] = []  #: Log probabilities of labels, [N].
         self._names: list[str] = []
@@ -178,7 +175,7 @@ class _Recipe:
         """Look up how many steps the component of a place in :data:`STEPS` may take."""
         return {"max_iterations": min(STEPS[place], self._estimator.max_iterations)}
 
-    def add(self, name: str, before: "PEPClassifier", settings: dict[str, Any]) -> None:
+    def add(self, name: str, before: Any, settings: dict[str, Any]) -> None:
         """Train a component, if there is time, and leave out each of its rows in
         turn.
         """
@@ -204,7 +201,7 @@ class _Recipe:
                 print(self._head, file=sys.stderr)
             print(self._names[-1], file=sys.stderr)
 
-    def near_labels(self) -> "PEPClassifier | None":
+    def near_labels(self) -> Any:
         """Let the first component use near rows, if its residuals are alike among
         them.
         """
@@ -271,7 +268,7 @@ class _Recipe:
         return Stack(tuple(self.parts), weights, weights, recalibration, lines)
 
 
-def _left_out(part: "PEPClassifier", copies: AnyNDArray | None = None) -> AnyNDArray:
+def _left_out(part: Any, copies: AnyNDArray | None = None) -> AnyNDArray:
     """Compute the probabilities of one model's classes in each row, given all others,
     [N, C].
 

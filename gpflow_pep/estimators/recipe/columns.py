@@ -2,7 +2,7 @@
 nothing is named: three ways to model them, of which rows that were left out choose.
 
 * "separate": each column has all that one column gets
-  (:mod:`gpflow_pep.estimators.stack`).
+  (:mod:`gpflow_pep.estimators.recipe.regression`).
 * "shared kernel": the columns are independent, with one kernel and one noise
   (``num_latent=0``).
 * "joint": the columns are mixtures of common functions and of noise that they share, as
@@ -25,20 +25,17 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.refusals import counted
-from ..training.fitting.objectives import FAILURES
-from ..training.fitting.points import numbers_of_copies
+from ...engine.refusals import counted
+from ...training.fitting.objectives import FAILURES
+from ...training.fitting.points import numbers_of_copies
 from .forecasts import fit_forecast
-from .stack import COLUMN_STEPS, Stack, fit_stack
-
-if TYPE_CHECKING:
-    from .regressor import PEPRegressor
+from .regression import COLUMN_STEPS, Stack, fit_stack
 
 SEPARATE, SHARED, JOINT = "separate", "shared kernel", "joint"
 #: The columns of a trial, and the steps of the joint model there.
@@ -58,7 +55,7 @@ class Candidates:
     :param Y: Targets, [N, P], NaN where one was not observed.
     """
 
-    def __init__(self, estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> None:
+    def __init__(self, estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> None:
         seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
         self._estimator, self._X, self._Y = estimator, X, Y
         self._end = time.perf_counter() + seconds
@@ -124,7 +121,7 @@ class Candidates:
         return part
 
 
-def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
+def fit_columns(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     """Train the ways to model targets Y [N, P] of rows X [N, D], and choose of them.
 
     :param estimator: Whose other settings are those of all of them.
@@ -166,7 +163,7 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
 
 
 def _chosen(
-    estimator: "PEPRegressor",
+    estimator: Any,
     ways: Candidates,
     Y: AnyNDArray,
     lines: list[str],

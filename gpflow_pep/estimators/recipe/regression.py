@@ -13,7 +13,7 @@ of RMSE better than the first with its plain form; on 38 others the third gains 
 inducing inputs are not trained: those of trained ones are .2 nats a row too good.
 
 The last is trained from two starts; where the fine one ends better the others start
-from there (:func:`~gpflow_pep.training.fitting.exact.start_after`). With more rows
+from there (:func:`~gpflow_pep.estimators.single.exact.start_after`). With more rows
 :data:`EXACT_ROWS` random ones choose between both starts, and then the first and the
 last are trained on :data:`SCOUT_ROWS`. Up
 to :data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
@@ -26,8 +26,8 @@ worse on three tables.)
 
 One model of several columns of y is :data:`COLUMNS`, with white noise that the columns
 of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
-:data:`COLUMN_STEPS` steps. :mod:`gpflow_pep.estimators.columns` chooses between it and
-models of each column.
+:data:`COLUMN_STEPS` steps. :mod:`gpflow_pep.estimators.recipe.columns` chooses between
+it and models of each column.
 
 The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
@@ -40,23 +40,20 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..distributions import Predictive, Recalibration
-from ..distributions.recalibration import STANDARD_ERRORS
-from ..engine.refusals import counted
-from ..training import ensemble_weights
-from ..training.choosing.combining import weights_of_means
-from ..training.fitting.exact import STEPS_OF_STARTS, Hyperparameters, start_after
-from ..training.fitting.points import copies_of, numbers_of_copies
-from .inputs import listed
-
-if TYPE_CHECKING:
-    from .regressor import PEPRegressor
+from ...distributions import Predictive, Recalibration
+from ...distributions.recalibration import STANDARD_ERRORS
+from ...engine.refusals import counted
+from ...training import ensemble_weights
+from ...training.choosing.combining import weights_of_means
+from ...training.fitting.points import copies_of, numbers_of_copies
+from ..single.exact import STEPS_OF_STARTS, Hyperparameters, start_after
+from ..single.inputs import listed
 
 #: The most rows of exact components: an evaluation takes 70 ms there, and grows with
 #: the cube.
@@ -93,7 +90,7 @@ FULL = {
 #: The most inputs of its additive kernel; with more there is only the Matern 5/2.
 ADDITIVE_INPUTS = 20
 #: The steps of the full component and of the plain ones. On the 33 tables of
-#: :mod:`gpflow_pep.training.fitting.exact` more steps, 80 and any number, are .002 and
+#: :mod:`gpflow_pep.estimators.single.exact` more steps, 80 and any number, are .002 and
 #: .001 worse.
 FULL_STEPS, PLAIN_STEPS = 50, 15
 ROUGH = FULL | {
@@ -131,9 +128,7 @@ KERNEL_WORDS = {
 }
 
 
-def settings_of_exact(
-    estimator: "PEPRegressor", num_inputs: int
-) -> list[dict[str, Any]]:
+def settings_of_exact(estimator: Any, num_inputs: int) -> list[dict[str, Any]]:
     """List the settings of the exact components, in the order of :data:`COMPONENTS`."""
     given = estimator._settings_of_all_models()
     components = []
@@ -203,7 +198,7 @@ class Stack(NamedTuple):
 
 
 def fit_stack(
-    estimator: "PEPRegressor",
+    estimator: Any,
     X: AnyNDArray,
     Y: AnyNDArray,
     column_steps: int | None = None,
@@ -236,7 +231,7 @@ class _Recipe:
     judged and mixed, and what is written about it.
     """
 
-    def __init__(self, estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> None:
+    def __init__(self, estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> None:
         self._began = time.perf_counter()
         self._estimator, self._X, self._Y = estimator, X, Y
         limit = estimator.max_seconds

@@ -8,24 +8,24 @@ weights and the recalibration. Then all components are trained on all rows, from
 they ended.
 
 That input is standardised and never bent, and a linear function of it is part of each
-component. Up to :data:`~gpflow_pep.estimators.stack.EXACT_ROWS` rows the components are
-those of :mod:`gpflow_pep.estimators.stack`; with more there is one, whose inducing
-inputs are trained.
+component. Up to :data:`~gpflow_pep.estimators.recipe.regression.EXACT_ROWS` rows the
+components are those of :mod:`gpflow_pep.estimators.recipe.regression`; with more there
+is one, whose inducing inputs are trained.
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gpflow.base import AnyNDArray
 
-from ..distributions import Predictive, Recalibration
-from ..engine.refusals import counted
-from ..training import ensemble_weights
-from ..training.choosing.combining import weights_of_means
-from .inputs import listed
-from .stack import (
+from ...distributions import Predictive, Recalibration
+from ...engine.refusals import counted
+from ...training import ensemble_weights
+from ...training.choosing.combining import weights_of_means
+from ..single.inputs import listed
+from .regression import (
     EXACT_ROWS,
     PRIOR_ROWS,
     PRIOR_WEIGHT,
@@ -37,9 +37,6 @@ from .stack import (
     name_of,
     settings_of_exact,
 )
-
-if TYPE_CHECKING:
-    from .regressor import PEPRegressor
 
 #: The share of the rows that judges, and the fewest rows on either side.
 LATEST, FEWEST = 0.2, 4
@@ -58,7 +55,7 @@ def latest_rows(times: AnyNDArray) -> npt.NDArray[np.bool_]:
     return np.asarray(times >= begin)
 
 
-def fit_forecast(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
+def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     """Train the components on rows X [N, D], with targets Y [N, 1], and mix them by how
     they predict the latest rows.
 
@@ -127,7 +124,7 @@ def fit_forecast(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Sta
 
 
 def _settings(
-    estimator: "PEPRegressor", num_rows: int, num_inputs: int
+    estimator: Any, num_rows: int, num_inputs: int
 ) -> dict[str, list[dict[str, Any]]]:
     """List the settings of each component: with a warp and without one if there is a
     choice.
