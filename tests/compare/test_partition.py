@@ -424,7 +424,9 @@ def test_the_order_of_classes() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             clean_for(table, "y", Settings(likelihood="ordinal", order=order))
-    with pytest.raises(ValueError, match="expected none, or the likelihood 'ordinal'"):
+    with pytest.raises(
+        ValueError, match="expected no order, or the likelihood 'ordinal'"
+    ):
         clean_for(table, "y", Settings(order=words))
     settings = Settings(likelihood="ordinal")
     data = clean_for(table.assign(y=[1, 2, 10] * 20), "y", settings, **CLASSES)

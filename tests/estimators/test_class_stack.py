@@ -342,5 +342,7 @@ def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
     assert list(model.predict(x[[0, 15, 29]])) == words
     with pytest.raises(ValueError, match=r"order: got 'stable', 'worse' without 'adm"):
         PEPClassifier(order=words[:2], **options).fit(x, labels)
-    with pytest.raises(ValueError, match=r"order: got one for the likelihood 'auto'"):
+    with pytest.raises(
+        ValueError, match=r"order: got an order for the likelihood 'auto'"
+    ):
         PEPClassifier(order=words, num_inducing=4).fit(x, labels)

@@ -413,7 +413,7 @@ def test_what_is_refused() -> None:
     bounds = at_0.elbo, at_0.upper_bound, tf.function(at_0.elbo), point.elbo
     for refusing in (*bounds, model.elbo, model.upper_bound):
         with pytest.raises(
-            ValueError, match=r"got a model with a memory, expected one that has.*U"
+            ValueError, match=r"got a model with a memory, expected a model that has.*U"
         ):
             refusing()
     model.inducing_variable = gpflow.inducing_variables.InducingPoints(MORE)

@@ -231,7 +231,7 @@ class _Recipe:
                 self._drop_if_worse(best)
         if len(self.parts) == before:
             settings = same | self.steps(3) | {"likelihood": "noisy_multiclass"}
-            self.add("Three labels in a hundred taken as wrong", main, settings)
+            self.add("Three labels in a hundred treated as wrong", main, settings)
 
     def _may_be_ordinal(self, best: int) -> bool:
         classes = self._estimator.classes_
@@ -256,8 +256,9 @@ class _Recipe:
         recalibration = _recalibrated(mixed, self._labels)
         named = zip(self._names, weights, strict=True)
         power = (
-            f"Probabilities are mixed, put to the power {recalibration.scale**-2:.2f}"
-            " (above 1: surer) that suits the rows left out, and divided by their sum."
+            "Probabilities are mixed, raised to the power"
+            f" {recalibration.scale**-2:.2f} (above 1 makes them more certain) that"
+            " suits the left-out rows best, and divided by their sum."
         )
         lines = (
             self._head,

@@ -148,7 +148,7 @@ def fit_columns(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
     lines = [
         f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}, {P} columns of y."
-        " Mean log density of targets left out, in nats, higher is better; of"
+        " Mean log density of left-out targets, in nats (higher is better), of"
         f" {counted(len(trial), 'column')} in a trial: {_listed(means)}."
     ]
     if (JOINT in kept or helps) and ways.seconds > 0.0:
@@ -193,7 +193,7 @@ def _chosen(
         lines.append(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
     if JOINT in informed:
         columns = _columns_of(JOINT, informed, names)
-        lines.append(f"If other columns of the row are known: {JOINT}, of {columns}.")
+        lines.append(f"If other columns of the row are known: {JOINT}, for {columns}.")
     lines.append(f"{time.perf_counter() - began:.1f} s.")
     if estimator.verbose:
         print("\n".join(lines), file=sys.stderr)

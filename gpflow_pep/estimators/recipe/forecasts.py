@@ -74,8 +74,8 @@ def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     names, chosen, trained, left_out = [], [], [], []
     lines = [
         f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}{same}: trained on"
-        f" all but the latest {latest.sum()}, which judge. Mean log density in nats,"
-        " higher is better:"
+        f" all rows but the latest {latest.sum()}, which judge the models. Mean log"
+        " density in nats (higher is better):"
     ]
     for name, variants in groups.items():
         parts = [
@@ -117,8 +117,8 @@ def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
         lines.append(text.format(*numbers))
     past = time.perf_counter() - began
     lines.append(
-        f"Recalibrated by these rows: {recalibration[1]:.2f} times as wide. All rows"
-        f" train the saved components; {past:.1f} s."
+        f"Recalibrated on these rows: {recalibration[1]:.2f} times as wide. The saved"
+        f" components are trained on all rows; {past:.1f} s."
     )
     return Stack(tuple(components), weights, mean_weights, recalibration, tuple(lines))
 

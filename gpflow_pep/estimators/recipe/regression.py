@@ -380,7 +380,8 @@ class _Recipe:
         self.note(
             f"{self.size}: in a trial with {SCOUT_ROWS}, the model with"
             f" {name_of(bent)} is {better} than the one with {name_of(rough)} on"
-            f" {len(others)} others by {by} in the mean log density (higher is better)."
+            f" {len(others)} other rows by {by} in the mean log density (higher is"
+            " better)."
         )
         return full, is_bent
 
@@ -403,7 +404,7 @@ class _Recipe:
         ):
             text = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
             if len(w) == 1:
-                text = "{}; mean log density of rows left out: {:.3f}."
+                text = "{}; mean log density of left-out rows: {:.3f}."
             self.note(text.format(name, *numbers))
         # Of rows that no training has seen a scale needs no margin.
         margin: Any = (0.0, 0)
@@ -423,7 +424,7 @@ def _worded(recalibration: Recalibration) -> str:
     nu, scale = recalibration
     shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     return (
-        f"Recalibrated by these rows: {scale:.2f} times as wide, with the tails of"
+        f"Recalibrated on these rows: {scale:.2f} times as wide, with the tails of"
         f" {shape}."
     )
 
@@ -467,6 +468,6 @@ def component(
         else:
             part._fit_one(X, Y, start, warps)
     if few and part.n_iter_ == steps:
-        done = f"These are all {steps} steps of this model."
+        done = f"This model has only {steps} steps."
         part.record_ = part.record_._replace(converged=True, message=done)
     return part

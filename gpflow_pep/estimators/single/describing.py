@@ -128,7 +128,7 @@ class Describer:
                 return {"function": name}
         name = type(value).__name__
         if type(value) is not PROBABILITY.get(name):
-            expected = "what GPflow or this package brings, or numbers and words"
+            expected = "an object of GPflow or of this package, or numbers and words"
             raise cannot_save(label, _name(value), expected)
         arguments = {
             argument: self(part, f"{label}.{argument}")
@@ -142,7 +142,7 @@ class Describer:
             words = value.tolist()
             if value.ndim != 1 or not all(isinstance(word, str) for word in words):
                 raise cannot_save(
-                    label, "an array of objects", "numbers, or words only"
+                    label, "an array of objects", "an array of numbers, or of words"
                 )
             return {"words": words}
         if value.dtype.kind not in "biufU":
@@ -223,7 +223,7 @@ class Loader(Reader):
             return super()._dictionary(described)
         name = described["probability"]
         if name not in PROBABILITY:
-            raise ValueError(f"{name} is no bijector or distribution that is known")
+            raise ValueError(f"{name} is not a known bijector or distribution")
         return PROBABILITY[name](**super()._dictionary(described["arguments"]))
 
     def _parameter(self, described: dict[str, Described]) -> Parameter:
@@ -242,7 +242,7 @@ class Loader(Reader):
     def _object(self, described: dict[str, Described]) -> Module:
         kind = _class_of(described["class"])
         if kind is None:
-            raise ValueError(f"{described['class']} is no class that is known")
+            raise ValueError(f"{described['class']} is not a known class")
         parameters = {n: self(part) for n, part in described["parameters"].items()}
 
         def construct(value: Callable[[Parameter], AnyNDArray]) -> Module:
@@ -290,7 +290,9 @@ def _class_of(path: str) -> type[Module] | None:
 
 def cannot_save(label: str, got: Any, expected: str) -> ValueError:
     """Make the error for something that loading could not give back as it is."""
-    expected = f"{expected}: what cannot be loaded as it is, is not saved"
+    expected = (
+        f"{expected}, because only objects that can be loaded unchanged are saved"
+    )
     return refusal(label, got, expected, "Keep such a model with tf.train.Checkpoint.")
 
 
@@ -313,7 +315,9 @@ def check_same(
     new, old = _parts_of(loaded), _parts_of(original)
     if not same or (both_lists and len(new) != len(old)):
         raise cannot_save(
-            label, _shown(original), f"{_shown(loaded)}, as loading would give it"
+            label,
+            _shown(original),
+            f"{_shown(loaded)}, which is what loading would give",
         )
     for name, part in old.items():
         check_same(new.get(name), part, f"{label}{name}", seen | {id(original)})

@@ -70,7 +70,9 @@ def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str
     kernel: Any = getattr(posterior, "kernel_of_model", None)
     if kernel is None or posterior.cache is None:
         got = "a posterior of another package, or without its cache"
-        raise _refused("model_", got, "one of a model of gpflow_pep, with its cache")
+        raise _refused(
+            "model_", got, "the posterior of a model of gpflow_pep, with its cache"
+        )
     m, reductions, L = map(np.asarray, posterior.cache)
     if m.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
         raise _refused("model_", "several columns of targets", "one")
@@ -136,7 +138,9 @@ def _component_of_rows(
     X, r, noise, M = context.X, context.r, context.noise, context.L.shape[1]
     if r.shape[1] > 1 or X.dtype != np.float64:
         raise _refused(
-            "model_", "several columns of targets, or float32", "one, of float64"
+            "model_",
+            "several columns of targets, or float32",
+            "one column of targets, and float64",
         )
     if type(parts.mean_function) is not Zero:
         raise _refused(
@@ -183,5 +187,5 @@ def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:
 
 def _refused(name: str, got: str, expected: str, remedy: str = REMEDY) -> ValueError:
     return refusal(
-        name, got, f"{expected}: NumPy's predictions have no other form", remedy
+        name, got, f"{expected}, because only these have a prediction in NumPy", remedy
     )
