@@ -25,12 +25,13 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..distributions import Recalibration, YeoJohnson
+from ..distributions.mixtures import FAR, far_by_components
 from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.refusals import counted
-from ..scoring.ensemble import FAR, NumpyEnsemble, are_asked, is_far
+from ..scoring.components import Component, far_rows
 from ..training import Ensemble, MaximiseRecord
 from ..training.choosing.alphas import ALPHAS, check_alphas
 from ..training.choosing.ensemble import (
@@ -58,7 +59,7 @@ from .single.inputs import (
     warn_of_wild_numbers,
     words_refused,
 )
-from .single.numpy_parts import numpy_ensembles
+from .single.numpy_parts import numpy_components
 from .single.parts import (
     ROWS,
     is_exact_kernel,
@@ -136,9 +137,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     rows_held_: RowsHeld
     record_: MaximiseRecord | None = None
     _posterior: EnsemblePosterior | None
-    #: The ensemble that predicts with NumPy; empty if there is none for this model;
-    #: None until it is needed.
-    _numpy_ensembles: tuple[NumpyEnsemble, ...] | None = None
+    #: The components that predict with NumPy; empty if NumPy has no form of this model;
+    #: None until they are needed.
+    _numpy_components: tuple[Component, ...] | None = None
     _known_scores: AnyNDArray | None
     #: The position of the column of X that continues beyond the rows; None if there is
     #: none.
@@ -348,7 +349,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         model = self._with_near_labels(model, (X, Y), seed)
         self._set_model(model)
         self._posterior = ensemble_posterior(model)
-        self._numpy_ensembles = numpy_ensembles(self._posterior)
+        self._numpy_components = numpy_components(self._posterior)
 
     def _first_points(
         self,
@@ -422,7 +423,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _set_model(self, model: GPModel | Ensemble) -> None:
         self.model_, self._posterior, self._known_scores = model, None, None
-        self._numpy_ensembles = None
+        self._numpy_components = None
         main = heaviest(model)
         self.kernel_, self.likelihood_ = main.kernel, main.likelihood
         self.inducing_variable_ = getattr(main, "inducing_variable", None)
@@ -530,7 +531,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             "_scaler",
             "_target",
             "_posterior",
-            "_numpy_ensembles",
+            "_numpy_components",
             *OF_HEAVIEST,
         ):
             if hasattr(part, name):
@@ -546,14 +547,13 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             self._posterior = ensemble_posterior(self.model_)
         return self._posterior
 
-    @property
-    def _numpy_ensemble(self) -> NumpyEnsemble | None:
-        """The ensemble that predicts with NumPy, many times faster; None if the model
-        has no such form.
+    def _mixture_in_numpy(self) -> tuple[tuple[Component, ...], AnyNDArray]:
+        """Get the components that predict with NumPy, much faster, and their weights;
+        no components if NumPy has no form of this model.
         """
-        if self._numpy_ensembles is None:
-            self._numpy_ensembles = numpy_ensembles(self.posterior_)
-        return self._numpy_ensembles[0] if self._numpy_ensembles else None
+        if self._numpy_components is None:
+            self._numpy_components = numpy_components(self.posterior_)
+        return self._numpy_components, self.posterior_.weights.numpy()
 
     def far_rows(self, X: Any) -> AnyNDArray:
         """Find for each row, [N], whether it is so far from the training rows that they
@@ -573,30 +573,27 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if places is not None:
             parts = [stack.components[place] for place in sorted(set(places))]
             return np.asarray(np.all([part.far_rows(rows) for part in parts], axis=0))
-        pairs = zip(are_asked(stack.weights), stack.components, strict=True)
-        found = [part._far_rows(rows) for is_asked, part in pairs if is_asked]
-        return np.asarray(np.any(found, axis=0))
+        return far_by_components(
+            stack.weights, lambda k: stack.components[k]._far_rows(rows)
+        )
 
     def _far_rows(self, rows: AnyNDArray) -> AnyNDArray:
         """Find far rows, in original units, with this single model."""
-        X, ensemble = self._in_units(rows), self._numpy_ensemble
-        if ensemble is not None:
-            far = is_far(ensemble, X)
+        X = self._in_units(rows)
+        parts, weights = self._mixture_in_numpy()
+        if parts:
+            far = far_rows(parts, weights, X)
         else:
-            far = np.isnan(X).all(axis=1)
-            models, weights = components(self.model_)
-            every = zip(
-                are_asked(weights), models, self.posterior_.posteriors, strict=True
+            models, posteriors = components(self.model_)[0], self.posterior_.posteriors
+            far = np.isnan(X).all(axis=1) | far_by_components(
+                weights, lambda k: self._is_far(models[k], posteriors[k], X)
             )
-            for is_asked, model, posterior in every:
-                if is_asked:
-                    far = far | self._is_far(model, posterior, X)
         if isinstance(self._scaler, YeoJohnson):
             far = far | self._scaler.are_cut(rows)
         return far
 
     def _is_far(self, model: GPModel, posterior: Any, X: AnyNDArray) -> AnyNDArray:
-        """Find far rows with TensorFlow, as :mod:`gpflow_pep.scoring.ensemble` does
+        """Find far rows with TensorFlow, as :mod:`gpflow_pep.scoring.components` does
         with NumPy.
         """
         (variance,) = self._predicted(
@@ -755,7 +752,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if describe is not None:
             return describe(self)
         state = dict(super().__getstate__())
-        for name in ("_posterior", "_numpy_ensembles", "_judged"):
+        for name in ("_posterior", "_numpy_components", "_judged"):
             if name in state:
                 state[name] = None
         return state

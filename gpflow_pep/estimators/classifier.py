@@ -14,10 +14,11 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ..distributions.cutting import cuts_reported
+from ..distributions.mixtures import mixed_probabilities
 from ..engine import factors
 from ..engine.checks import refusal
 from ..models import PEPClassification
-from ..scoring.ensemble import predict_probabilities
+from ..scoring.components import predict_probabilities
 from ..tables.grades import order_of_labels, places_in
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
@@ -219,11 +220,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         X, stack = self._rows(X), self._stack
         if stack is None:
             return self._probabilities(X)
-        pairs = zip(stack.weights, stack.components, strict=True)
-        mixed = sum(
-            w * part._probabilities(X)[:, part.columns_of(self)] for w, part in pairs
-        )
-        return np.asarray(self.recalibration_.probabilities(mixed))
+        parts = [
+            part._probabilities(X)[:, part.columns_of(self)]
+            for part in stack.components
+        ]
+        return mixed_probabilities(stack.weights, parts, self.recalibration_)
 
     def columns_of(self, whole: "PEPClassifier") -> list[int]:
         """Find the columns of this component's probabilities in the order of the
@@ -236,9 +237,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """Predict the class probabilities of this single model, at rows in original
         units.
         """
-        X, ensemble = self._in_units(X), self._numpy_ensemble
-        if ensemble is not None:
-            return predict_probabilities(ensemble, X)
+        X = self._in_units(X)
+        parts, weights = self._mixture_in_numpy()
+        if parts:
+            return predict_probabilities(parts, weights, X)
         (probability,) = self._predicted(
             X, self.posterior_.predict_probabilities, PREDICTION_CHUNK
         )

@@ -46,7 +46,7 @@ from .single.inputs import (
     refuse_missing,
     warn_of_wild_numbers,
 )
-from .single.numpy_parts import numpy_ensembles
+from .single.numpy_parts import numpy_components
 from .single.outputs import (
     as_outputs,
     check_readings,
@@ -473,7 +473,7 @@ class PEPRegressor(TargetPredictions):
         line = self._time_place
         self._set_model(theta.model(X, Y[:, 0], kernel, varying, line, self.ard))
         self._posterior = ensemble_posterior(self.model_)
-        self._numpy_ensembles = numpy_ensembles(self._posterior)
+        self._numpy_components = numpy_components(self._posterior)
 
     def _left_out(
         self, copies: AnyNDArray | None = None

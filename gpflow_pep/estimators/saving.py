@@ -75,10 +75,11 @@ def save_estimator(
     <gpflow_pep.estimators.PEPClassifier>`, how many training rows the folder holds, and
     the versions that wrote it; ``arrays.npz`` with their parameters, training data,
     sites, units and names; and ``pipeline.skops`` with what is around them. Kernel,
-    likelihood and inducing variables are any of GPflow's and of this package; or of
-    classes of your own, at the top level of a module that is imported before loading,
-    whose objects keep the constructor's arguments as attributes of the same names. The
-    folder appears when all is written; until then an earlier one stays as it is.
+    likelihood and inducing variables are of classes whose objects keep the arguments of
+    their constructors as attributes of the same names: nearly all of GPflow's, those of
+    this package, and your own at the top level of a module that is imported before
+    loading. The folder appears when all is written; until then an earlier one stays as
+    it is.
 
     :param folder: One that does not exist, is empty, or was written by an earlier call,
         which is replaced.

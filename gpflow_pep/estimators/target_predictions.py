@@ -16,15 +16,16 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from ..distributions import Predictive, Units
-from ..distributions.arguments import as_coverage, as_probabilities
 from ..distributions.cutting import cuts_reported
+from ..distributions.mixtures import draws_of_mixture
 from ..distributions.predictive import PredictiveOfColumns, require_finite
 from ..engine.checks import check_choice, check_positive, refusal
 from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.prior.mixing import variances_of_white
-from ..scoring.ensemble import predictive
+from ..engine.refusals.numbers import as_coverage, as_probabilities
+from ..scoring.components import predictive
 from ..training.choosing.ensemble import (
     Ensemble,
     EnsemblePredictions,
@@ -197,8 +198,10 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         X, units = self._in_units(rows), self._target
         if self.n_outputs_ == 1:
             known = None  # other columns have models of their own
-        if known is None and self._numpy_ensemble is not None:
-            return predictive(self._numpy_ensemble, X, units)
+        if known is None:
+            in_numpy, weights = self._mixture_in_numpy()
+            if in_numpy:
+                return predictive(in_numpy, weights, X, units)
         parts = self._by_posterior(X, known, EnsemblePredictions.components_of_y)
         return self._mixture(parts, units)
 
@@ -340,12 +343,14 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             )
         if self._stack is not None:
             random = np.random.default_rng(seed_of(random_state))
-            counts = random.multinomial(n_samples, self._stack.weights)
-            pairs = zip(self._stack.components, counts, strict=True)
-            parts = [part.sample_y(rows, n, random) for part, n in pairs if n]
-            mixed = random.permutation(np.concatenate(parts, axis=-1), axis=-1)
-            drawn = self._predictive(X).recalibrated(np.moveaxis(mixed, -1, 0))
-            return np.moveaxis(drawn, 0, -1)
+            parts = self._stack.components
+            mixed = draws_of_mixture(
+                self._stack.weights,
+                n_samples,
+                random,
+                lambda k, n: np.moveaxis(parts[k].sample_y(rows, n, random), -1, 0),
+            )
+            return np.moveaxis(self._predictive(X).recalibrated(mixed), 0, -1)
         X = self._in_units(rows)
         draws = self.posterior_.predict_y_samples(
             X, n_samples, seed=seed_of(random_state)

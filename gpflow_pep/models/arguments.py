@@ -1,6 +1,7 @@
 """Arguments and parameters of models, and their checks."""
 
 import inspect
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,19 @@ def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
             )
             remedy = "Leave it out, or use ARPEP."
             raise TypeError(checks.message(name, repr(value), expected, remedy))
+
+
+def refusing(init: Any) -> Any:
+    """Let :func:`refuse_arguments` see named arguments before a constructor, whose
+    signature stays.
+    """
+
+    @wraps(init)
+    def checked(self: Any, *arguments: Any, **options: Any) -> None:
+        refuse_arguments(type(self), options)
+        init(self, *arguments, **options)
+
+    return checked
 
 
 def mixed_arguments(

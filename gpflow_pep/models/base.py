@@ -30,7 +30,6 @@ from ..engine.paths.functions import draw_paths
 from ..engine.predictions.posterior import f_under, gpflow_posterior
 from ..engine.prior.evaluate import skip_autograph, unconverted
 from ..engine.prior.mixing import latent_parts
-from ..engine.refusals import refusing
 from ..engine.sites.memory import Memory
 from ..engine.sites.mixed import Mixed
 from ..engine.sites.posterior import (
@@ -47,8 +46,8 @@ from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
 from .arguments import (
     FixedParameter,
     Power,
-    refuse_arguments,
     refuse_mixed,
+    refusing,
     set_unchecked,
 )
 from .memory import AttachedMemory, remember
@@ -137,7 +136,7 @@ class PowerEPModel(GPModel, abc.ABC):
         """See :func:`~gpflow_pep.models.arguments.refuse_arguments`."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            constructor = refusing(refuse_arguments, cls.__init__)
+            constructor = refusing(cls.__init__)
             cls.__init__ = constructor  # type: ignore[method-assign]
 
     def __init__(

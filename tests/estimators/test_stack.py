@@ -125,7 +125,7 @@ def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> No
     loaded, pickled, _ = check_forms(stacked, tmp_path, rows, np.linspace(0.5, 2.0, 10))
     assert_allclose(loaded.sample_y(ROWS, 3), stacked.sample_y(ROWS, 3), rtol=1e-6)
     for part in pickled.components_:
-        part._numpy_ensembles = ()  # so that TensorFlow predicts
+        part._numpy_components = ()  # so that TensorFlow predicts
     expected = stacked.predict(rows, return_std=True)
     assert_allclose(pickled.predict(rows, return_std=True), expected, rtol=1e-7)
 

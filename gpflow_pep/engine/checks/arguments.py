@@ -4,13 +4,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow import Parameter
 from gpflow.base import AnyNDArray, Module, RegressionData
-from gpflow.config import default_float
+from gpflow.config import default_float, default_likelihood_positive_minimum
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 
 from ..refusals import refusal
-from .arrays import require_finite_rows
+from ..refusals.arrays import require_finite_rows
+from ..refusals.numbers import check_positive, check_real
 
 
 def check_data(
@@ -181,6 +183,38 @@ def check_likelihood(likelihood: Any) -> None:
         raise refusal(
             "likelihood", got, "a likelihood of gpflow.likelihoods", "Pass one."
         )
+
+
+def check_noise_variance(noise_variance: Any) -> None:
+    """Refuse what is no variance of Gaussian noise. A parameter has been checked by
+    GPflow.
+
+    :param noise_variance: One number above GPflow's smallest, or a parameter.
+    """
+    if isinstance(noise_variance, Parameter) or tf.is_tensor(noise_variance):
+        return
+    values = np.ravel(noise_variance).tolist()
+    remedy = (
+        "Pass 0.1 times the variance of Y, for example. Error bars of rows are a column"
+        " of X: see 'What is known of each row' on the page on likelihoods."
+    )
+    if len(values) != 1:
+        raise refusal("noise_variance", f"{len(values)} numbers", "one", remedy)
+    least = default_likelihood_positive_minimum()
+    check_real("noise_variance", values[0], f"({least:g}, inf)", remedy)
+
+
+def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
+    """Check the limits of the inner loop; its tolerance is raised to what the float can
+    reach.
+    """
+    tolerance = check_real(
+        "tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example."
+    )
+    # The residual of the inner loop that rounding leaves, in units of the float's
+    # epsilon.
+    reachable = 500.0 * float(np.finfo(dtype.as_numpy_dtype).eps)
+    return check_positive("max_sweeps", max_sweeps), max(tolerance, reachable)
 
 
 def check_same_float(dtype: tf.DType, **parts: Module) -> None:

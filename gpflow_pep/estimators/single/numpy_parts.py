@@ -19,7 +19,7 @@ from ...engine.predictions.context_posterior import ContextRowsPosterior
 from ...engine.predictions.context_rows import Context
 from ...engine.prior.wrapped import WellConditioned
 from ...scoring import likelihoods
-from ...scoring.ensemble import NumpyEnsemble, ensemble_of
+from ...scoring.components import Component, component_of
 from ...scoring.kernels import REMEDY
 from ...scoring.stored import Reader
 from ...training.choosing.ensemble import EnsemblePosterior
@@ -30,14 +30,12 @@ from .describing import Described, Describer
 NEGLIGIBLE = 1e-8
 
 
-def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
-    """Give what predicts with NumPy, one ensemble; none where it has no form
-    of a part.
-    """
+def numpy_components(posterior: EnsemblePosterior) -> tuple[Component, ...]:
+    """Give the components that predict with NumPy; none if NumPy has no form of one."""
     describe = Describer(values=True)
     try:
-        described = describe_posterior(posterior, describe)
-        return (ensemble_of(Reader(describe.arrays)(described)),)
+        described = Reader(describe.arrays)(describe_posterior(posterior, describe))
+        return tuple(map(component_of, described["components"]))
     except ValueError:
         return ()
 
@@ -45,7 +43,7 @@ def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
 def describe_posterior(
     posterior: EnsemblePosterior, describe: Describer
 ) -> dict[str, Described]:
-    """Describe what predicts, for :func:`gpflow_pep.scoring.ensemble.ensemble_of`.
+    """Describe what predicts, for :func:`gpflow_pep.scoring.components.component_of`.
 
     :param posterior: Of float64, with its cache.
     :raises ValueError: If it has a part that NumPy's predictions have no form of.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..refusals import counted, refusal
+from . import counted, refusal
 
 _ROWS_WITHOUT = "Leave out rows without a value."
 
