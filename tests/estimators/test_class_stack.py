@@ -260,7 +260,7 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     (part,) = fitted.components_
     assert part.inputs == "yeo-johnson" and fitted.inducing_variable_.Z.trainable
     assert fitted.summary().splitlines()[1].startswith("40 rows, 2 inputs, 2 classes")
-    with pytest.warns(match="The time was over"):
+    with pytest.warns(match="The time ran out"):
         hurried = PEPClassifier(random_state=0, max_seconds=1e-3).fit(X, GRADE > 0)
     assert hurried.components_[0].inputs == "standard"
 
@@ -343,5 +343,7 @@ def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
     assert list(model.predict(x[[0, 15, 29]])) == words
     with pytest.raises(ValueError, match=r"order: got 'stable', 'worse' without 'adm"):
         PEPClassifier(order=words[:2], **options).fit(x, labels)
-    with pytest.raises(ValueError, match=r"order: got one for the likelihood 'auto'"):
+    with pytest.raises(
+        ValueError, match=r"order: got an order for the likelihood 'auto'"
+    ):
         PEPClassifier(order=words, num_inducing=4).fit(x, labels)

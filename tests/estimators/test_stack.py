@@ -114,7 +114,9 @@ def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
     f, sd = stacked.predict_f(ROWS, return_std=True)
     _, of_y = stacked.predict(ROWS, return_std=True)
     assert f.shape == sd.shape == (9,) and (sd < of_y).all()
-    with pytest.raises(ValueError, match="return_cov: got it of several models"):
+    with pytest.raises(
+        ValueError, match="return_cov: got True for an estimator that mixes"
+    ):
         stacked.predict(ROWS, return_cov=True)
 
 
@@ -123,7 +125,7 @@ def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> No
     loaded, pickled, _ = check_forms(stacked, tmp_path, rows, np.linspace(0.5, 2.0, 10))
     assert_allclose(loaded.sample_y(ROWS, 3), stacked.sample_y(ROWS, 3), rtol=1e-6)
     for part in pickled.components_:
-        part._numpy_ensembles = ()  # so that TensorFlow predicts
+        part._numpy_components = ()  # so that TensorFlow predicts
     expected = stacked.predict(rows, return_std=True)
     assert_allclose(pickled.predict(rows, return_std=True), expected, rtol=1e-7)
 
@@ -314,7 +316,7 @@ def test_rows_as_points_are_exact_regression(kernel: str) -> None:
 def test_time_ends_training() -> None:
     began = time.process_time()
     with pytest.warns(
-        ConvergenceWarning, match=r"The time was over\. Raise max_iterations or max"
+        ConvergenceWarning, match=r"The time ran out\. Raise max_iterations or max"
     ):
         fitted = PEPRegressor(max_seconds=1e-3).fit(X, Y)
     assert len(fitted.components_) == 1 and "weight" not in fitted.summary()
@@ -330,11 +332,15 @@ def test_time_ends_training() -> None:
             np.column_stack([Y, np.where(Y > 1.0, Y, np.nan)]),
             "They are left out",
         ),
-        (PEPClassifier, np.arange(60.0)[:, None], "They stay, as trials"),
-        (PEPRegressor, 1.0 * (Y[:, None] > 1.0), "They stay, as trials"),
-        (PEPRegressor, np.arange(60.0)[:, None], "They stay, as trials"),
+        (PEPClassifier, np.arange(60.0)[:, None], "They are kept, as trials"),
+        (PEPRegressor, 1.0 * (Y[:, None] > 1.0), "They are kept, as trials"),
+        (PEPRegressor, np.arange(60.0)[:, None], "They are kept, as trials"),
         (PEPRegressor, np.arange(60.0)[:, None] - 1.0, "They are left out"),
-        (PEPRegressor, (np.arange(60.0)[:, None] % 9.0) / 2.0, "They stay, as trials"),
+        (
+            PEPRegressor,
+            (np.arange(60.0)[:, None] % 9.0) / 2.0,
+            "They are kept, as trials",
+        ),
         (PEPRegressor, (np.arange(60.0)[:, None] % 10.0) / 2.0, "They are left out"),
     ],
 )
@@ -344,12 +350,14 @@ def test_copies_leave_training(
 ) -> None:
     """Whatever their share, but for trials that came out alike."""
     rows = np.tile(X, (10, 1))[:number], np.tile(y, (10, 1))[:number]
-    many = f"{number - 60} of {number} rows are copies of others, inputs and y. "
+    many = f"{number - 60} of {number} rows are copies of others, in inputs and y. "
     with pytest.warns(match=f"{many}{fate}"):
         left = np.hstack(kind()._known_rows(*rows))
-    stay = "stay" in fate
+    stay = "kept" in fate
     assert_allclose(left, np.hstack(rows if stay else [X, y]))
-    advice = fate if stay else "They stay, as a setting gives one model. Remove"
+    advice = (
+        fate if stay else "They are kept, because the settings select a single model"
+    )
     with pytest.warns(match=f"{many}{advice}"):  # of one model
         assert len(kind(alpha=0.5)._known_rows(*rows)[0]) == number
 
@@ -362,7 +370,7 @@ def test_copies_count_once(stacked: PEPRegressor) -> None:
     assert_allclose(
         fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9
     )
-    with pytest.warns(match="X: all rows are the same"):
+    with pytest.warns(match="X: all rows are identical"):
         fitted._known_rows(np.ones([5, 2]), Y[:5, None])
 
 

@@ -131,7 +131,8 @@ def test_inputs_that_are_missing_or_far_away() -> None:
     far = noise(np.array([[1e9, 1.0], [3.0, 1.0]]))[:, 0]
     assert_allclose(far, noise_at(np.array([[3.0, 1.0]] * 2)))
     with pytest.raises(
-        ValueError, match="LogLinear: got 3 inputs, expected 2, as it was made for"
+        ValueError,
+        match="LogLinear: got 3 inputs, expected 2, the number for which it was made",
     ):
         noise(np.ones((1, 3)))
     with pytest.raises(ValueError, match="variance: got 0"):

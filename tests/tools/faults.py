@@ -66,14 +66,17 @@ engine/sites/sweep.py: POINT
 -tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
 +tau = -moments.delta2 / (1.0 - power * moments.delta2 * s)
 # variances by NumPy: Q in place of factors
-scoring/ensemble.py: contracts/test_contract_of_variances.py
+scoring/components.py: contracts/test_contract_of_variances.py
 -parts = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
 +parts = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
 # variances by TensorFlow: Q in place of factors
 engine/predictions/posterior.py: contracts/test_contract_of_variances.py
--return plain._conditional_with_precompute(of_v, moments, Xnew, *options)
-+q = [part.value for part in plain._precompute(self)]
-+            return plain._conditional_with_precompute(self, q, Xnew, *options)
+-self._of_v(L), moments, Xnew, full_cov, full_output_cov
++self,
++            [part.value for part in self.gpflow_class._precompute(self)],
++            Xnew,
++            full_cov,
++            full_output_cov,
 # covariances: the residual variance without its projection's square
 engine/prior/evaluate.py: REGRESSION
 -(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
@@ -87,7 +90,7 @@ models/base.py: contracts/test_contract_of_densities.py
 -return log_power_expectation_of_batches(*arguments, alpha=1.0)
 +return self.likelihood.predict_log_density(X, *arguments[2:])
 # constructors: a signature of *arguments and **options
-engine/refusals.py: engine/checks/test_refusals.py::test_constructors_show_arguments
+models/arguments.py: engine/checks/test_refusals.py::test_constructors_show_arguments
 -@wraps(init)
 +@lambda function: function
 # kernels: inputs far from 0 lose their digits

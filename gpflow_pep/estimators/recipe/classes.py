@@ -78,7 +78,7 @@ SPREAD = 0.2
 #: Names of components by their likelihoods.
 NAMES = {
     "ordinal": "Classes in order",
-    "noisy_multiclass": "Three labels in a hundred taken as wrong",
+    "noisy_multiclass": "Three labels in a hundred treated as wrong",
 }
 
 
@@ -270,8 +270,8 @@ RULE = Rule(
 def _describe(stack: Stack, _: Sequence[Any]) -> str:
     power = (stack.recalibration or Recalibration()).scale ** -2
     return (
-        f"Probabilities are mixed, put to the power {power:.2f} (above 1: surer) that"
-        " suits the rows left out, and divided by their sum."
+        f"Probabilities are mixed, raised to the power {power:.2f} (above 1 makes them"
+        " more certain) that suits the left-out rows best, and divided by their sum."
     )
 
 

@@ -140,7 +140,7 @@ def fit_columns(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
     ways.log.note(
         f"{ways.size}, {P} columns of y{ways.same}."
-        " Mean log density of targets left out, in nats, higher is better; of"
+        " Mean log density of left-out targets, in nats (higher is better), of"
         f" {counted(len(trial), 'column')} in a trial: {_listed(means)}."
     )
     if (JOINT in kept or helps) and ways.budget.left > 0.0:
@@ -178,7 +178,7 @@ def _chosen(ways: Ways) -> Stack:
         log.note(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
     if JOINT in informed:
         columns = _columns_of(JOINT, informed, names)
-        log.note(f"If other columns of the row are known: {JOINT}, of {columns}.")
+        log.note(f"If other columns of the row are known: {JOINT}, for {columns}.")
     log.note(f"{ways.budget.passed:.1f} s.")
     return Stack(
         tuple(components.values()),

@@ -63,8 +63,9 @@ def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
         return fit_stack(estimator, X, Y)
     recipe = Recipe(estimator, X, Y, estimator.max_seconds)
     recipe.log.note(
-        f"{recipe.size}{recipe.same}: trained on all but the latest {latest.sum()},"
-        " which judge. Mean log density in nats, higher is better:"
+        f"{recipe.size}{recipe.same}: trained on all rows but the latest"
+        f" {latest.sum()}, which judge the models. Mean log density in nats (higher is"
+        " better):"
     )
     candidates = _candidates(recipe)
     count = sum(map(len, candidates.values()))
@@ -83,8 +84,8 @@ def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     def describe(stack: Stack, _: Sequence[Any]) -> str:
         scale = (stack.recalibration or Recalibration()).scale
         return (
-            f"Recalibrated by these rows: {scale:.2f} times as wide. All rows train the"
-            f" saved components; {recipe.budget.passed:.1f} s."
+            f"Recalibrated on these rows: {scale:.2f} times as wide. The saved"
+            f" components are trained on all rows; {recipe.budget.passed:.1f} s."
         )
 
     rule = rule_of_targets(len(judged), STANDARD_ERRORS)

@@ -195,7 +195,7 @@ class Recipe:
                 warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
             part._fit_one(self.X[rows], self.Y[rows], start, **options)
         if is_short and part.n_iter_ == steps:
-            done = f"These are all {steps} steps of this model."
+            done = f"This model has only {steps} steps."
             part.record_ = part.record_._replace(converged=True, message=done)
         return part
 

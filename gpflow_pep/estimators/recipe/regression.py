@@ -129,7 +129,7 @@ KERNEL_WORDS = {
 }
 #: The line of a component that is mixed, and of one alone.
 LINE = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
-LINE_ALONE = "{}; mean log density of rows left out: {:.3f}."
+LINE_ALONE = "{}; mean log density of left-out rows: {:.3f}."
 
 
 def name_of(candidate: Candidate) -> str:
@@ -344,7 +344,8 @@ def _is_better(
     recipe.log.note(
         f"{recipe.size}{recipe.same}: in a trial with {SCOUT_ROWS}, the model with"
         f" {name_of(bent[1])} is {better} than the one with {name_of(plain[1])} on"
-        f" {len(others)} others by {by} in the mean log density (higher is better)."
+        f" {len(others)} other rows by {by} in the mean log density (higher is"
+        " better)."
     )
     return gain > 0.0 and bool(np.ptp(bent[0]._target.transform(y)) < WIDEST)
 
@@ -383,6 +384,6 @@ def _worded(recalibration: Recalibration | None) -> str:
     nu, scale = recalibration or Recalibration()
     shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     return (
-        f"Recalibrated by these rows: {scale:.2f} times as wide, with the tails of"
+        f"Recalibrated on these rows: {scale:.2f} times as wide, with the tails of"
         f" {shape}."
     )

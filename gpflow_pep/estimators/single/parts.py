@@ -86,8 +86,13 @@ def make_kernel(
     if isinstance(kernel, Kernel):
         if not (isinstance(ard, bool | np.bool_) and ard):
             got = f"{ard} with a {type(kernel).__name__} as the kernel"
-            remedy = "Give that kernel one lengthscale, or name one such as 'rbf'."
-            raise refusal("ard", got, "True: it has its own lengthscales", remedy)
+            remedy = (
+                "Leave ard out and set the lengthscales of your kernel, or pass the"
+                " name of a kernel such as 'rbf'."
+            )
+            raise refusal(
+                "ard", got, "True, because the kernel has its own lengthscales", remedy
+            )
         return copy_of(kernel)
     kernel = "rbf" if kernel == "auto" else kernel
     lengthscales = np.full(num_inputs if ard else (), np.sqrt(num_inputs))

@@ -275,7 +275,7 @@ def _check_holds_data(model: Any) -> list[tf.Variable]:
             " gpflow.models.SGPR"
         )
         remedy = (
-            "Train one that takes its data in batches with gpflow_pep.training.fit."
+            "Train a model that gets its data in batches with gpflow_pep.training.fit."
         )
         raise refusal("model", type(model).__name__, expected, remedy)
     return variables_of_optimizer(model)
@@ -288,7 +288,7 @@ def variables_of_optimizer(
     others = set(map(id, variables_of_q))
     variables = [v for v in model.trainable_variables if id(v) not in others]
     if not variables and not others:
-        got = "none with a parameter for the optimizer to train"
+        got = "no model with a parameter for the optimizer to train"
         raise refusal(
             "model", got, "at least one", "Use gpflow.set_trainable(model, True)."
         )
