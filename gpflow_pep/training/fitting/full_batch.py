@@ -281,10 +281,10 @@ class MaximiseRecord(NamedTuple):
     """
 
     objective: float
-    """That of the model as it is now, plus the log density of priors on its parameters.
-    Where training is less exact than predictions (``loss_tolerance`` of
-    :class:`~gpflow_pep.models.PEP`), it was computed once more at the end, as exactly
-    as those, unless the time was over.
+    """The objective of the trained model, plus the log density of priors on its
+    parameters. If training is less exact than predictions (``loss_tolerance`` of
+    :class:`~gpflow_pep.models.PEP`), the objective is computed once more at the end, as
+    exactly as for predictions, unless the time ran out.
     """
 
     iterations: int
