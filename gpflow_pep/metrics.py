@@ -43,7 +43,7 @@ def _check_labels(labels: AnyNDArray, num_classes: int) -> None:
     if not inside.all():
         expected = f"whole numbers from 0 to {num_classes - 1}"
         remedy = (
-            "Encode the classes, as the columns of their probabilities are in order."
+            "Encode the classes in the order of the columns of their probabilities."
         )
         raise checks.refusal("labels", values[~inside].flat[0], expected, remedy)
 
@@ -60,7 +60,7 @@ def _positive_variance(name: str, Y: AnyNDArray) -> AnyNDArray:
             name = name if Y.shape[1] == 1 else f"column {number} of {name}"
             got = f"zero variance ({len(column)} rows, all {column[0]})"
             remedy = "A standardised score needs more rows."
-            raise checks.refusal(name, got, "targets that differ", remedy)
+            raise checks.refusal(name, got, "targets that vary", remedy)
     variance: AnyNDArray = np.var(Y, axis=0)
     return variance
 
@@ -205,7 +205,7 @@ def calibration(
     labels, probability = _as_floats(labels=labels, probability=probability)
     if np.min(probability) < 0.0 or np.max(probability) > 1.0 + 1e-6:
         got = f"values from {np.min(probability)} to {np.max(probability)}"
-        remedy = "Pass probabilities, and not their logarithms or counts."
+        remedy = "Pass probabilities, not their logarithms or counts."
         raise checks.refusal("probability", got, "numbers from 0 to 1", remedy)
     of_event = np.ndim(probability) == 1
     _check_labels(labels, 2 if of_event else probability.shape[1])

@@ -49,8 +49,8 @@ class ProgressBar(MonitorTask):
         :raises ValueError: If it was not entered.
         """
         if self._show is None:
-            expected = "to be in use as `with ProgressBar(...) as bar:`"
-            remedy = "Put the optimisation inside of such a block."
+            expected = "use inside of `with ProgressBar(...) as bar:`"
+            remedy = "Put the optimisation inside such a block."
             raise refusal(
                 "ProgressBar", "a step before it was entered", expected, remedy
             )

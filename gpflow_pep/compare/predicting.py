@@ -82,7 +82,10 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     ):
         expected = "a pipeline or a scorer for tables, as compare writes it"
         raise refusal(
-            "model", f"a {type(model).__name__}", expected, "Call its own predict."
+            "model",
+            f"a {type(model).__name__}",
+            expected,
+            "Call the predict method of the object.",
         )
     names = list(
         model.feature_names_in_
@@ -158,9 +161,12 @@ def read_as_in_training(
     if guess not in GUESSED or was_named or encoding in ("", guess):
         return frame
     if str(path) == "-":  # it cannot be read again
-        expected = f"{encoding}, as the model's table, or another that is named"
+        expected = (
+            f"{encoding}, as in the model's table, or an encoding that is set by"
+            " --encoding"
+        )
         remedy = "Pass --encoding."
-        raise refusal("encoding", f"{guess} by a guess", expected, remedy)
+        raise refusal("encoding", f"{guess}, which was guessed", expected, remedy)
     return read_table(path, **{**reading, "encoding": encoding})
 
 
@@ -181,6 +187,8 @@ def _known_targets(
         form = recognise(table[name], conventions=conventions)
         if form.kind != "number":
             remedy = "Correct the cells, or leave them empty."
-            raise refusal(f"column '{name}'", form.kind, "numbers, a target's", remedy)
+            raise refusal(
+                f"column '{name}'", form.kind, "numbers, because it is a target", remedy
+            )
         known[:, p] = read_cells(table[name], form).to_numpy(dtype=np.float64)
     return known

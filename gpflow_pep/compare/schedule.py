@@ -119,8 +119,8 @@ def run_trials(
         except BrokenProcessPool:
             warnings.warn(
                 "A process that trained fits has ended; perhaps it ran out of memory."
-                " This process runs the fits that are left. With --jobs 1 there is no"
-                " other process.",
+                " This process runs the remaining fits. With --jobs 1 there are no"
+                " other processes.",
                 stacklevel=1,
             )
             budget.at_once = 1

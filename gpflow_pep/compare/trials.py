@@ -30,7 +30,7 @@ from .settings import Settings
 from .trees import TREES, TreeColumns
 
 #: The message of a fit that did not begin.
-NOT_BEGUN = "The time was over before it began."
+NOT_BEGUN = "The time ran out before it began."
 #: Errors that make a fit count as failed; the other fits of the comparison still run.
 _FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
 

@@ -15,10 +15,10 @@ from ..scoring.stored import SavedFiles, write_files
 from ..tables import TableEncoder
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .describing import Described, Describer
 from .describing_estimators import describe_scaler, describe_stack
-from .numpy_parts import describe_posterior
 from .regressor import PEPRegressor
+from .single.describing import Described, Describer
+from .single.numpy_parts import describe_posterior
 
 
 def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
@@ -106,21 +106,26 @@ def _steps_of(estimator: Any) -> list[Any]:
     if type(last) not in (PEPRegressor, PEPClassifier):
         expected = "a PEPRegressor or PEPClassifier, or a pipeline that ends with one"
         raise refusal(
-            "estimator", f"a {type(last).__name__}", expected, "Export one of them."
+            "estimator", f"a {type(last).__name__}", expected, "Export such an object."
         )
     check_is_fitted(last)
     if getattr(last, "n_outputs_", 1) > 1:
         got = "a PEPRegressor of several columns of y"
-        remedy = "Export an estimator of each column (SeparateRegressors), or load it."
+        remedy = (
+            "Export an estimator of each column (SeparateRegressors), or load the"
+            " estimator with load_estimator."
+        )
         raise refusal("estimator", got, "a regressor of one column", remedy)
     for place, step in enumerate(before):
         is_encoder = place == 0 and type(step) is TableEncoder
         if not is_encoder and type(step) is not StandardScaler:
             expected = (
-                "a TableEncoder at the beginning, StandardScaler and nothing else"
-                " before it"
+                "a pipeline with no other steps before the estimator than a"
+                " TableEncoder, which comes first, and StandardScaler"
             )
-            remedy = "Apply such a step before, and export the estimator."
+            remedy = (
+                "Apply this step yourself before predicting, and export the estimator."
+            )
             raise refusal(
                 "estimator", f"the step {type(step).__name__}", expected, remedy
             )

@@ -23,7 +23,6 @@ from ..tables import Format, TableEncoder
 from ..tables.conventions import Conventions
 from ..tables.encodings import Encoding
 from .base import DESCRIBE, RESTORE, PEPEstimator
-from .describing import Described, Describer, Loader, cannot_save
 from .describing_estimators import (
     ESTIMATORS,
     check_estimator_same,
@@ -32,6 +31,7 @@ from .describing_estimators import (
 )
 from .rows_held import RowsHeld
 from .separate import SeparateRegressors
+from .single.describing import Described, Describer, Loader, cannot_save
 
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers,
 #: words, and elementwise functions of NumPy and SciPy. Nothing here runs code of a file
@@ -75,10 +75,11 @@ def save_estimator(
     <gpflow_pep.estimators.PEPClassifier>`, how many training rows the folder holds, and
     the versions that wrote it; ``arrays.npz`` with their parameters, training data,
     sites, units and names; and ``pipeline.skops`` with what is around them. Kernel,
-    likelihood and inducing variables are any of GPflow's and of this package; or of
-    classes of your own, at the top level of a module that is imported before loading,
-    whose objects keep the constructor's arguments as attributes of the same names. The
-    folder appears when all is written; until then an earlier one stays as it is.
+    likelihood and inducing variables are of classes whose objects keep the arguments of
+    their constructors as attributes of the same names: nearly all of GPflow's, those of
+    this package, and your own at the top level of a module that is imported before
+    loading. The folder appears when all is written; until then an earlier one stays as
+    it is.
 
     :param folder: One that does not exist, is empty, or was written by an earlier call,
         which is replaced.
@@ -94,7 +95,7 @@ def save_estimator(
         loaded = _construct_all(saved)
     except Exception as error:  # of a constructor of the user's
         got, expected = (
-            f"a part that cannot be made anew ({error})",
+            f"a part that cannot be made again ({error})",
             "constructors that take what",
         )
         raise cannot_save("estimator", got, f"{expected} their objects keep") from error
@@ -141,7 +142,10 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
             "modules that are imported",
         )
         raise refusal(
-            str(folder), got, expected, "Import it before: loading imports none."
+            str(folder),
+            got,
+            expected,
+            "Import the module before, because loading does not import modules.",
         ) from error
     # Whatever the error is: files that save_estimator wrote raise none.
     except Exception as error:
@@ -225,9 +229,10 @@ def _check_types(pipeline: bytes) -> None:
         raise refusal(
             "estimator",
             f"{', '.join(foreign)} in it",
-            "only types of scikit-learn and of this package, and functions of NumPy and"
-            " SciPy: loading runs no code of others",
-            "Leave such a step out and apply it before, or pickle the estimator.",
+            "only types of scikit-learn and of this package, and functions of NumPy"
+            " and SciPy, because loading runs no other code",
+            "Leave out such a step and apply it yourself before, or pickle the"
+            " estimator.",
         )
 
 
@@ -235,9 +240,9 @@ def _not_ours(got: str) -> ValueError:
     return refusal(
         "estimator",
         got,
-        "a PEPRegressor or PEPClassifier, or something of scikit-learn's with one of"
-        " them in it",
-        "Pass one, or pickle what you have.",
+        "a PEPRegressor or PEPClassifier, or an object of scikit-learn that contains"
+        " one",
+        "Pass such an object, or use pickle.",
     )
 
 

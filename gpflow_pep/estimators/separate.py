@@ -12,9 +12,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..training import MaximiseRecord
 from .base import PEPEstimator
-from .inputs import refuse_weights
-from .outputs import as_outputs, check_readings, column_names, mean_r2
 from .rows_held import RowsHeld, count_rows_held
+from .single.inputs import refuse_weights
+from .single.outputs import as_outputs, check_readings, column_names, mean_r2
 
 
 class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):

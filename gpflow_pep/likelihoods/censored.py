@@ -140,14 +140,18 @@ class Tobit(LikelihoodWithMoments):
         for name, bound in (("low", low), ("high", high)):
             if bound is not None:
                 remedy = (
-                    "Leave it out if there is none; a limit for each row is Tobit()."
+                    "Leave it out if there is no bound. For a limit in each row use"
+                    " Tobit()."
                 )
                 check_real(name, bound, "(-inf, inf)", remedy)
         if low is not None and high is not None and not low < high:
             raise refusal(
-                "low", f"{low:g} with high={high:g}", "one below high", "Swap them."
+                "low",
+                f"{low:g} with high={high:g}",
+                "a number below high",
+                "Swap them.",
             )
-        remedy = "Pass 0.1 times that of the targets, for example."
+        remedy = "Pass 0.1 times the variance of the targets, for example."
         self.variance = parameter_between(1e-6, "variance", variance, np.inf, remedy)
         self.low = None if low is None else float(low)
         self.high = None if high is None else float(high)
@@ -346,9 +350,9 @@ class Ordinal(LikelihoodWithMoments):
         values = as_numbers("edges", edges)
         ascending = values.ndim == 1 and np.all(np.diff(values) > 0.0)
         if not (ascending and values.size and np.all(np.isfinite(values))):
-            remedy = "Pass those between each class and the next, sorted."
+            remedy = "Pass the thresholds between each class and the next, sorted."
             raise refusal(
-                "edges", values.tolist(), "one number or more, ascending", remedy
+                "edges", values.tolist(), "one or more ascending numbers", remedy
             )
         remedy = "Pass 1 and let the kernel's variance be trained."
         self.edges = Parameter(values, transform=tfp.bijectors.Ascending())

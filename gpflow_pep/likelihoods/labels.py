@@ -35,8 +35,8 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
         super().__init__(**kwargs)
         check_choice("link", link, ("probit", "step"))
         remedy = (
-            "It is a rate: for labels without errors choose a small one, such as 1e-6;"
-            " above"
+            "It is the rate of wrong labels: for labels without errors choose a small"
+            " rate, such as 1e-6; rates above"
         )
         remedy += " 0.5 swap the labels."
         self.epsilon = parameter_between(

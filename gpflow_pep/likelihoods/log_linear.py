@@ -46,7 +46,7 @@ class LogLinear(Function):
         """
         super().__init__()
         self.num_inputs = check_positive("num_inputs", num_inputs)
-        remedy = "Pass 0.1 times that of Y, for example."
+        remedy = "Pass 0.1 times the variance of Y, for example."
         check_real("variance", float(variance), "(0, inf)", remedy)
         self.variance = Parameter(variance, transform=tfp.bijectors.Exp())
         deviation = tf.constant(PRIOR_DEVIATION / np.sqrt(num_inputs), default_float())
@@ -56,9 +56,15 @@ class LogLinear(Function):
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> Tensor:
         if X.shape[-1] != self.num_inputs:
-            got, remedy = counted(X.shape[-1], "input"), "Pass LogLinear their number."
+            got, remedy = (
+                counted(X.shape[-1], "input"),
+                ("Pass the number of inputs to LogLinear."),
+            )
             raise refusal(
-                "LogLinear", got, f"{self.num_inputs}, as it was made for", remedy
+                "LogLinear",
+                got,
+                f"{self.num_inputs}, the number for which it was made",
+                remedy,
             )
         X = tf.where(tf.math.is_nan(X), tf.zeros_like(X), X)
         exponent = tf.clip_by_value(X, -FARTHEST_INPUT, FARTHEST_INPUT) @ self.weights

@@ -178,7 +178,8 @@ class LogNormal(LikelihoodWithMoments):
         """
         super().__init__(**kwargs)
         remedy = (
-            "It is that of log y: pass 0.1 times the variance of log y, for example."
+            "It is the variance of log y: pass 0.1 times the variance of log y in the"
+            " data, for example."
         )
         self.variance = parameter_between(1e-6, "variance", variance, np.inf, remedy)
 

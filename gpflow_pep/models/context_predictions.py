@@ -58,7 +58,7 @@ class ContextPredictions:
             got = f"near rows with {number} latent functions under {name}"
             expected = "one latent function and a kernel of one output"
             raise checks.refusal(
-                "near", got, expected, "Leave them out, or use PEPRegression."
+                "near", got, expected, "Leave out near rows, or use PEPRegression."
             )
         return self._parts
 
@@ -182,7 +182,7 @@ class ContextPredictions:
         near = as_near(near, self.data[0].shape[0], self.has_blocks)
         has_sites = near.number > 0 and self.context_parts().likelihood is not None
         if near.noise_variance is not None and has_sites:
-            expected, remedy = "None, as near rows have sites", "Leave it out."
+            expected, remedy = "None, because near rows have sites", "Leave it out."
             raise checks.refusal(
                 "near: noise_variance", near.noise_variance, expected, remedy
             )

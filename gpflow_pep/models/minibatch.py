@@ -144,7 +144,7 @@ class MinibatchLoss(BatchLoss):
             f"other rows than the {self._num_rows} that this minibatch loss was"
             " made for",
             "the same",
-            "Make it anew.",
+            "Make the loss again.",
         )
         same = checks.require(
             tf.equal(tf.shape(problem.rows.X)[0], self._num_rows), text

@@ -39,7 +39,7 @@ def require_mixed(model: Any, name: str) -> None:
     """Refuse what only outputs that are mixed have."""
     if not is_mixed(model.kernel):
         raise checks.refusal(
-            name, "a model of independent outputs", f"one of {_MIXED}", _REMEDY
+            name, "a model of independent outputs", f"a model of {_MIXED}", _REMEDY
         )
 
 
@@ -73,7 +73,7 @@ def predict_f(
     if full_cov:
         remedy = "Pass one of them."
         raise checks.refusal(
-            "given", "it with full_cov", "covariances of outputs", remedy
+            "given", "outputs together with full_cov", "covariances of outputs", remedy
         )
     mixing, g, mean, _ = _given_outputs(model, Xnew, outputs)
     moments = mixed_marginals(mixing, g)

@@ -43,8 +43,8 @@ _SHARED = "gpflow.inducing_variables.SharedIndependentInducingVariables"
 _LARGE_BATCH = checks.message(
     "data",
     "a batch of more rows than num_data",
-    "at most as many",
-    "Pass num_data=len(X), of all rows. Here num_data is:",
+    "at most num_data rows",
+    "Pass num_data=len(X) for X with all rows. Here num_data is:",
 )
 
 
@@ -128,9 +128,11 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data":
-            got = f"an assignment to {type(self).__name__}, which holds none"
-            remedy = "Pass them to training_loss or elbo."
-            raise checks.refusal("data", got, "them where they are used", remedy)
+            got = f"an assignment to {type(self).__name__}, which holds no data"
+            remedy = "Pass the data to training_loss or elbo."
+            raise checks.refusal(
+                "data", got, "data as an argument of each call", remedy
+            )
         super().__setattr__(name, value)
 
     @property
@@ -148,7 +150,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     @num_data.setter
     def num_data(self, value: Any) -> None:
         remedy = (
-            "Pass the number of rows of the whole data set, len(X), and not of a batch."
+            "Pass the number of rows of the whole data set, len(X), not of a batch."
         )
         number = checks.check_positive("num_data", value, remedy)
         known = vars(self).get("_num_data")
@@ -214,7 +216,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             " correlates the"
         )
         got += f" latent functions of a row, and {type(self.likelihood).__name__}"
-        expected = "a likelihood whose integral over all of them is known"
+        expected = "a likelihood whose integral over all latent functions is known"
         remedy = (
             "Use alpha=0, a Gaussian likelihood, or independent latent functions,"
             f" {_SHARED}."
@@ -252,7 +254,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             )
             got, expected = (
                 f"shape {tuple(power.shape)}",
-                "one number: the sites are tied",
+                "one number, because the sites are tied",
             )
             raise checks.refusal("alpha", got, expected, remedy)
         return power
@@ -402,14 +404,14 @@ def _check_numbers(name: str, value: AnyNDArray, shape: tuple[int, ...]) -> None
         remedy = "Reshape it, or leave it out."
         raise checks.refusal(name, f"shape {value.shape}", expected, remedy)
     if not np.isfinite(value).all():
-        remedy = "Leave it out to start from the prior's."
+        remedy = "Leave it out to start from the prior."
         raise checks.refusal(name, "NaN or infinity", "finite numbers", remedy)
 
 
 def _check_deviations(root: AnyNDArray) -> None:
     if not (root > 0.0).all():
         got = "numbers that are not above 0 with q_diag=True"
-        remedy = "Use numpy.abs of them, or leave it out."
+        remedy = "Use their absolute values, or leave it out."
         raise checks.refusal("q_sqrt", got, "standard deviations", remedy)
 
 
@@ -417,5 +419,5 @@ def _check_triangular(root: AnyNDArray) -> None:
     if np.triu(root, 1).any() or not np.diagonal(root, 0, 1, 2).all():
         got = "matrices with entries above the diagonal or zeros on it"
         expected = "lower triangular square roots of covariances"
-        remedy = "Use numpy.linalg.cholesky of them."
+        remedy = "Use numpy.linalg.cholesky of the covariances."
         raise checks.refusal("q_sqrt", got, expected, remedy)

@@ -69,8 +69,8 @@ def reliability(
     )
     texts = map(canvas.count, map(int, counts))
     ax.bar_label(bars, [*texts], padding=1.0, fontsize=SMALL - 2.0, color=INK)
-    ax.set(ylim=(-0.2, 1.2), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
-    canvas.note(ax, f"calibration error {error:.3f}\n{level:.0%} intervals; grey: rows")
+    ax.set(ylim=(-0.2, 1.03), xlim=(-0.03, 1.03), yticks=np.linspace(0.0, 1.0, 6))
+    canvas.note(ax, f"calibration error {error:.3f}; {level:.0%} intervals; grey: rows")
     ax.set_xlabel("probability" if event else "probability of the predicted class")
     ax.set_ylabel("fraction that occurred" if event else "fraction that is right")
 
@@ -234,7 +234,10 @@ def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
             f"{size} classes, one for each column of the probabilities: {list(classes)}"
         )
         raise refusal(
-            "labels", got, expected, "Pass those trained on, or their numbers from 0."
+            "labels",
+            got,
+            expected,
+            "Pass the classes of training, or their numbers from 0.",
         )
     return classes
 
@@ -300,8 +303,8 @@ def _probability(probability: Any, event: bool) -> AnyNDArray:
         got = f"numbers from {low:g} to {high:g}"
         got += f" and rows that sum to {np.min(total):g} to {np.max(total):g}"
         expected = (
-            "probabilities of the classes, which sum to 1; or a vector of those of one"
-            " event"
+            "probabilities of the classes, which sum to 1, or a vector of"
+            " probabilities of one event"
         )
-        raise refusal("probability", got, expected, "Pass what predict_proba returns.")
+        raise refusal("probability", got, expected, "Pass the result of predict_proba.")
     return np.clip(P, 0.0, 1.0)

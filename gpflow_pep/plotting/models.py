@@ -26,7 +26,7 @@ def inducing_points_of(model: Any) -> list[Inducing]:
 
     :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
         ``PEPClassifier``, or an inducing variable.
-    :raises ValueError: If it has none with inputs Z.
+    :raises ValueError: If it has nan inducing variable with inputs Z.
     """
     scaler = getattr(model, "input_scaler_", None)
     variables: Any = model
@@ -39,8 +39,8 @@ def inducing_points_of(model: Any) -> list[Inducing]:
             f"{type(model).__name__} with the inducing variable"
             f" {type(variables).__name__}"
         )
-        remedy = "Leave this out, or draw it yourself."
-        raise refusal("model", got, "one with inputs Z", remedy)
+        remedy = "Leave out this argument, or draw the points yourself."
+        raise refusal("model", got, "an inducing variable with inputs Z", remedy)
     scale, inputs = getattr(scaler, "scale_", None), []
     square = 1.0 if scale is None else np.outer(scale, scale)
     for variable in sets:
@@ -129,7 +129,10 @@ def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) ->
         )
     if best is not None and not np.isclose(alphas, best).any():
         raise refusal(
-            "best", best, f"one of alphas, {alphas.tolist()}", "Pass one, or None."
+            "best",
+            best,
+            f"one of alphas, {alphas.tolist()}",
+            "Pass one of them, or None.",
         )
 
 

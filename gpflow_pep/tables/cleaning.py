@@ -177,7 +177,7 @@ def clean(
 def _check_task(task: str | None) -> None:
     if task not in (None, "regression", "classification"):
         expected = "'regression' or 'classification'"
-        remedy = "Leave it out to have it recognised."
+        remedy = "Leave it out, and the kind of the target is recognised."
         raise refusal("task", repr(task), expected, remedy)
 
 
@@ -206,7 +206,7 @@ def _choose_rows_and_columns(
             Note(
                 name,
                 f"{DROPPED} '{name}': it is {value} in every row.",
-                "Dropped {} that have one value in all rows",
+                "Dropped {} that have the same value in all rows",
                 str(value),
             )
         )
@@ -218,8 +218,8 @@ def _choose_rows_and_columns(
         notes.append(
             Note(
                 str(name),
-                f"Column '{name}' has no value in {count} of {len(X)} rows.",
-                f"{{}} have no value in some of the {len(X)} rows",
+                f"Column '{name}' has missing values in {count} of {len(X)} rows.",
+                f"{{}} have missing values in some of the {len(X)} rows",
                 str(count),
             )
         )
@@ -261,7 +261,10 @@ def _sides_of_limits(
     name = f"'{column.name}'"
     if not count or recognise(column, conventions=known).kind != "number":
         if limits:
-            got = f"'tobit' for {name}, which has no limits such as <5.8 beside numbers"
+            got = (
+                f"'tobit' for {name}, which has no limits such as <5.8 among its"
+                " numbers"
+            )
             raise refusal("likelihood", got, "another one", "Leave it out.")
         return None
     example = f"{next(filter(is_limit, cells))!r}"
@@ -269,15 +272,17 @@ def _sides_of_limits(
         raise refusal(
             f"target {name}",
             f"{example} among its numbers, in {count} of {len(cells)} rows",
-            "numbers alone, or limits and the likelihood 'tobit', which has a"
-            " probability for them",
-            "Pass --likelihood tobit (likelihood='tobit'), with one target. To leave"
-            " such rows out, or to put a number there, would shift what is predicted.",
+            "only numbers, or limits and the likelihood 'tobit', which has a"
+            " probability for limits",
+            "Pass --likelihood tobit (likelihood='tobit'), with one target. Leaving"
+            " out such rows, or replacing limits by numbers, would shift the"
+            " predictions.",
         )
     notes.append(
-        f"{name} has limits such as {example} in {count} of {len(cells)} rows: the"
-        " likelihood is that the value is beyond. Baselines take the number for the"
-        " value; RMSE, MAE and coverage are of the other rows."
+        f"{name} has limits such as {example} in {count} of {len(cells)} rows. Their"
+        " likelihood is the probability that the value lies beyond the limit."
+        " Baselines use the number as the value. RMSE, MAE and coverage are computed"
+        " from the other rows."
     )
     return pd.Series(sides, column.index, name=LIMIT)
 
@@ -342,9 +347,9 @@ def _readings(
             Note(
                 name,
                 f"Column '{name}' has two numbers in a cell, such as {pair!r}, which"
-                f" are the columns {listed(names)} ({option('as-written', name)} keeps"
-                " the cells as words).",
-                "{} have two numbers in a cell, which are two columns each"
+                f" become the columns {listed(names)} ({option('as-written', name)}"
+                " keeps the cells as words).",
+                "{} have two numbers in a cell, which become two columns each"
                 " (--as-written keeps the cells of a column as words)",
                 f"such as {pair!r}",
             )
@@ -409,8 +414,10 @@ def _places(table: pd.DataFrame, target: Any) -> list[str]:
     several = isinstance(target, Sequence) and not isinstance(target, str)
     places = [_place(table, name) for name in (target if several else [target])]
     if not places or len(set(places)) < len(places):
-        expected = "one column, or several that differ"
-        raise refusal("target", listed(places) or "none", expected, "Name each once.")
+        expected = "one column, or several distinct columns"
+        raise refusal(
+            "target", listed(places) or "none", expected, "List each column once."
+        )
     return places
 
 
@@ -423,7 +430,8 @@ def _place(table: pd.DataFrame, target: str | int) -> str:
         return str(table.columns[int(target)])
     expected = f"one of the columns {listed(table.columns)}"
     remedy = (
-        "Name it, or its place from 0; is the separator right, and are there names?"
+        "Give its name, or its position counted from 0. If these are not your"
+        " columns, set --sep or --header."
     )
     raise refusal("target", repr(target), expected, remedy)
 
@@ -449,8 +457,8 @@ def _read_targets(
             raise refusal(
                 f"target '{name}'",
                 "classes",
-                "numbers: several targets are modelled together by regression alone",
-                "Compare it by itself; two numbers are taken as numbers with"
+                "numbers, because only regression models several targets together",
+                "Compare this target by itself. If its two values are numbers, pass"
                 " task='regression' (--task regression).",
             )
     Y = pd.DataFrame(columns, index=table.index)
@@ -505,8 +513,8 @@ def _read_target(
         return values, "numbers"
     if task is None and has_two:
         notes.append(
-            f"'{reading.name}' has two values, which are taken as classes. If they are"
-            " numbers, pass task='regression' (--task regression)."
+            f"'{reading.name}' has two values, which are treated as classes. If they"
+            " are numbers, pass task='regression' (--task regression)."
         )
     return _names_of_classes(reading, truth).rename(reading.name), "classes"
 
@@ -533,7 +541,8 @@ def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
     if kind in ("other", "date") and task != "classification":
         got = "dates" if kind == "date" else "neither numbers nor text"
         remedy = (
-            "Choose another target, or make numbers of it, such as days since a date."
+            "Choose another target, or convert it to numbers, such as days since a"
+            " date."
         )
         return got, "numbers or classes", remedy
     known = reading.known.missing
@@ -541,7 +550,8 @@ def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
     if not words:
         return None
     remedy = (
-        "Correct them, leave these cells empty, or name marks of no value (--missing)."
+        "Correct these cells, leave them empty, or list the words that mean a missing"
+        " value (--missing)."
     )
     return f"{listed(words)} among its {kind}s", f"{kind}s alone", remedy
 
@@ -555,17 +565,22 @@ def _wrong_with_words(reading: Reading, task: str | None) -> _Wrong | None:
     if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
         got = f"numbers of several units, such as {listed(units.values())}"
         remedy = (
-            "Write all in the same unit, or take the cells as classes (--as-written)."
+            "Write all cells in the same unit, or keep the cells as classes"
+            " (--as-written)."
         )
         return got, "one unit", remedy
     if pair and task != "classification":
         got = f"two numbers in a cell, such as {pair!r}"
-        return got, "one", "Make two columns, and name both."
+        return got, "one", "Make two columns, and pass both as targets."
     words = reading.values.dropna()
     if task != "regression" or words.empty:
         return None
     got = f"text such as {str(words.iloc[0])!r}"
-    return got, "numbers for regression", "Correct it, or choose classification."
+    return (
+        got,
+        "numbers for regression",
+        ("Correct such cells, or choose classification."),
+    )
 
 
 def _about_whole_numbers(reading: Reading) -> Iterator[str]:
@@ -574,8 +589,8 @@ def _about_whole_numbers(reading: Reading) -> Iterator[str]:
     count = numbers.nunique()
     if count <= MAX_CATEGORIES and bool(np.all(numbers == np.round(numbers))):
         yield (
-            f"'{reading.name}' has {count} different whole numbers, which are taken as"
-            " numbers, such as counts. If they are classes, pass"
+            f"'{reading.name}' has {count} different whole numbers, which are treated"
+            " as numbers, such as counts. If they are classes, pass"
             " task='classification' (--task classification)."
         )
 
@@ -602,24 +617,29 @@ def _check_enough(
     counts = y.value_counts()
     if len(y) < MIN_ROWS:
         got = f"{counted(len(y), 'row')} with a {name}"
-        remedy = "Add rows; some are held out for testing."
+        remedy = "Add rows, because some are held out for testing."
         raise refusal("frame", got, f"at least {MIN_ROWS}", remedy)
     if len(counts) < 2:
         got = f"{y.iloc[0]} in every row"
-        raise refusal(name, got, "values that differ", "Choose another target.")
+        raise refusal(
+            name, got, "at least two different values", "Choose another target."
+        )
     if X.shape[1] == 0:
-        got = f"no input column beside the {name}"
+        got = f"no input column besides the {name}"
         dropped = [note for note in sentences(notes) if note.startswith("Dropped")]
         remedy = " ".join(["Add an informative input.", *dropped[:3]])
-        raise refusal("frame", got, "at least one that varies", remedy)
+        raise refusal("frame", got, "at least one input that varies", remedy)
     if kind == "numbers":
         return
     if len(counts) > max(MAX_CATEGORIES, len(y) // 2):
         got = f"{len(counts)} classes in {len(y)} rows"
-        remedy = "Choose another target; or is it a number, for regression?"
+        remedy = "Choose another target, or --task regression if it is a number."
         raise refusal(name, got, "far fewer", remedy)
     if counts.min() < 2:
         got = f"1 row of the class {counts.idxmin()!r}"
-        expected = "at least 2, to train on and to hold out"
-        remedy = "Remove the class or join it with another; or is the target a number?"
+        expected = "at least 2 rows of each class, one to train on and one to hold out"
+        remedy = (
+            "Remove the class, join it with another, or choose --task regression if"
+            " the target is a number."
+        )
         raise refusal(name, got, expected, remedy)

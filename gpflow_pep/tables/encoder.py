@@ -80,8 +80,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """
         if list(encodings) != list(self.formats):
             got, remedy = (
-                f"those of {listed(encodings)}",
-                "Pass those of the same formats.",
+                f"formats of the columns {listed(encodings)}",
+                "Pass encodings and formats of the same columns.",
             )
             raise refusal("encodings", got, listed(self.formats), remedy)
         sources = [form.source or name for name, form in self.formats.items()]

@@ -23,7 +23,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 from gpflow_pep.engine.numerics import chunks
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, trainer
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base
+from gpflow_pep.estimators.single import trainer
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import Ensemble, ensemble_weights, maximise
 from gpflow_pep.training.choosing import ensemble
@@ -244,7 +245,7 @@ def test_no_stage_begins_after_the_end(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = PEPClassifier(max_seconds=seconds, **options).fit(X, labels)
-    assert any("The time was over." in str(each.message) for each in caught)
+    assert any("The time ran out." in str(each.message) for each in caught)
     if alpha == "mix":
         assert (
             len(fitted.model_.models) == 3
@@ -262,7 +263,7 @@ def test_no_stage_begins_after_the_end(
 
 
 def test_minibatches_end_in_time() -> None:
-    with pytest.warns(ConvergenceWarning, match="The time was over"):
+    with pytest.warns(ConvergenceWarning, match="The time ran out"):
         fitted = PEPRegressor(batch_size=10, max_seconds=1e-3, num_inducing=3).fit(X, Y)
     assert fitted.n_iter_ == 10 and np.isfinite(fitted.predict(XNEW)).all()
 
@@ -279,7 +280,7 @@ def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (NO_STEP, 1e-6, True),
         (NO_STEP, 1e-3, False),
-        ("The time was over.", 0.0, False),
+        ("The time ran out.", 0.0, False),
     ],
 )
 def test_a_line_search_without_a_step_starts_once_more(

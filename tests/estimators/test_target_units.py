@@ -18,7 +18,7 @@ from scipy.stats import norm
 
 from gpflow_pep.distributions import Units
 from gpflow_pep.estimators import PEPRegressor
-from gpflow_pep.estimators.target_units import likelihood_in
+from gpflow_pep.estimators.single.target_units import likelihood_in
 from gpflow_pep.likelihoods import LogLinear, LogNormal, PerOutput, Tobit
 from gpflow_pep.models import PEP
 

@@ -158,7 +158,7 @@ def train_at_each(
         raise checks.refusal(
             "alphas",
             ", ".join(f"{alpha:g}" for alpha in alphas),
-            "one at which the model trains and predicts",
+            "at least one power at which the model trains and predicts",
             f"At {alphas[0]:g}: {failures[alphas[0]]}",
         )
     return failures
@@ -168,7 +168,7 @@ def _trainer(model: GPModel, refit: bool | Train, objective: Objective) -> Train
     if callable(refit):
         return refit
     if refit not in (True, False):
-        expected = "True, False or a function of the model that trains it"
+        expected = "True, False or a function that trains the model"
         raise checks.refusal(
             "refit", repr(refit), expected, "Leave it out if in doubt."
         )
@@ -178,7 +178,7 @@ def _trainer(model: GPModel, refit: bool | Train, objective: Objective) -> Train
         raise checks.refusal(
             "refit",
             f"True with {type(model).__name__}, which does not hold its data",
-            "a function that trains it or False",
+            "a function that trains the model, or False",
             "Pass refit=lambda model: gpflow_pep.training.fit(model, batches,"
             " num_steps=1000), for example.",
         )

@@ -78,7 +78,7 @@ def ensemble_weights(
         raise checks.refusal(
             "log_densities",
             f"no finite density in {np.sum(~np.isfinite(best))} row(s)",
-            "one under at least one component",
+            "a finite density under at least one component",
             "Remove the rows, or the components that failed.",
         )
     density = np.exp(

@@ -140,7 +140,9 @@ def ensemble_with_near_rows(
             "components that use near rows" if not others else type(others[0]).__name__
         )
         expected = "PEPRegression without blocks or memory, and constant noise"
-        raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
+        raise checks.refusal(
+            "ensemble", got, expected, "Use the model without near rows."
+        )
     num_rows = len(models[0].data[0])
     if near is not None:
         checks.check_number(near, num_rows, "near", counted="rows")
@@ -200,7 +202,7 @@ def ensemble_with_near_labels(
     if not takes_near_labels(main.kernel, main.likelihood):
         got = f"{type(main).__name__} with {type(main.likelihood).__name__}"
         expected = "a likelihood of two classes with one latent function"
-        raise checks.refusal("model", got, expected, "Keep it as it is.")
+        raise checks.refusal("model", got, expected, "Use the model without near rows.")
     X, Y = map(np.asarray, data)
     checks.check_number(near, len(X) - 1, "near", counted="other rows")
     models, weights = components(model)

@@ -60,16 +60,16 @@ def maximise_on_subset(
     """
     check_seed(seed)
     for name in {"num_inducing", "optimizer"} & options.keys():
-        raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
+        raise refusal(name, repr(options[name]), "no such argument", "Leave it out.")
     if not has_subsets(model):
         got = type(model).__name__
         if type(model) in (PEPRegression, PEP, PEPClassification):
-            got = "one with blocks, a memory or a power for each row"
+            got = "a model with blocks, a memory or a power for each row"
         expected = (
             "a PEPRegression, PEP or PEPClassification without these, all targets"
             " observed"
         )
-        raise refusal("model", got, expected, "Call maximise alone.")
+        raise refusal("model", got, expected, "Call maximise directly.")
     if num_rows is None:
         num_rows = min(ROWS_PER_POINT * model.num_inducing, -(-len(model.data[0]) // 2))
     subset = on_some_rows(model, check_positive("num_rows", num_rows), seed)

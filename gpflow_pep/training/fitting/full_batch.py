@@ -114,7 +114,7 @@ class _Limits(NamedTuple):
     def check(self) -> None:
         check_positive("window", self.window)
         check_positive("max_iterations", self.max_iterations)
-        remedy = "In nats for each row, 1e-6 is fine."
+        remedy = "The unit is nats per row; 1e-6 is fine."
         check_real("tolerance", self.tolerance, "[0, inf)", remedy)
 
 
@@ -170,8 +170,8 @@ class _Run:
                 message = NO_STEP
             if converged and len(self.losses) <= 1:
                 stayed = (
-                    "No step was taken, as the objective is all but flat where training"
-                    " began."
+                    "No step was made, because the objective is nearly flat where"
+                    " training began."
                 )
                 message = f"{stayed} {message}"
         except _Halt as halt:
@@ -381,7 +381,7 @@ def maximise(
     limits = _Limits(tolerance, window, max_iterations)
     limits.check()
     if seconds is not None:
-        check_real("seconds", seconds, "(0, inf]", "None is for no limit.")
+        check_real("seconds", seconds, "(0, inf]", "None sets no limit.")
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
     if num_inducing is not None:
@@ -427,7 +427,7 @@ def _check_may_grow(model: Any, num_inducing: Any, optimizer: Any) -> None:
     if num_inducing != "auto" or is_compiled:
         got = f"{num_inducing!r} for {type(model).__name__} with"
         got += f" optimizer={optimizer!r}"
-        expected = "None, or 'auto' for a model without an optimizer of your own"
+        expected = "None, or 'auto' for a model without an optimizer argument"
         raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
     check_grows(model)
 
@@ -465,7 +465,7 @@ def _loss_of(
     if objective not in ("evidence", model.objective):
         got = f"{objective!r} with a WholeLoss of {model.objective!r}"
         remedy = "Leave it out, or pass the model."
-        raise refusal("objective", got, "that of the loss", remedy)
+        raise refusal("objective", got, "the objective of the loss", remedy)
     return model
 
 

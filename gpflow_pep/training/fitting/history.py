@@ -138,9 +138,10 @@ def resumed(
                 f" ({str(error).splitlines()[0]})"
             )
             expected = (
-                "one of the same model, optimizer, kind of batches and early stopping"
+                "a checkpoint of the same model, optimizer, kind of batches and early"
+                " stopping"
             )
-            remedy = "Name another directory to start anew."
+            remedy = "Choose another directory to start from the beginning."
             raise refusal("checkpoint_dir", got, expected, remedy) from error
 
     def save() -> None:
@@ -165,9 +166,9 @@ def _check_writable(name: str, directory: str | PathLike[str]) -> None:
         tf.io.gfile.remove(probe)
     except tf.errors.OpError as error:
         got = f"{directory}, which cannot be written to ({reason(error)})"
-        expected = "a folder, or the name of one to make"
+        expected = "a folder, or the name of a new one"
         raise refusal(
-            name, got, expected, "Name another, or make room there."
+            name, got, expected, "Choose another folder, or free some space."
         ) from error
 
 
@@ -180,9 +181,9 @@ def scalars(
         yield lambda step, values: None
         return
     if importlib.util.find_spec("tensorboard") is None:
-        expected = "that tensorboard is installed, which TensorFlow writes scalars with"
+        expected = "tensorboard, with which TensorFlow writes scalars"
         raise refusal(
-            "log_dir", directory, expected, "Install it, or leave log_dir out."
+            "log_dir", directory, expected, "Install tensorboard, or leave out log_dir."
         )
     _check_writable("log_dir", directory)
     writer = tf.summary.create_file_writer(str(directory))
@@ -207,9 +208,9 @@ def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
     except tf.errors.OpError as error:
         text = message(
             name,
-            f"an error when {directory} was written to ({reason(error)})",
+            f"an error when writing to {directory} ({reason(error)})",
             "a folder with space to write into",
-            "The model has the parameters of the newest step, and earlier files stay."
-            " Make room, or name another directory.",
+            "The model has the parameters of the newest step, and earlier files are"
+            " kept. Free some space, or choose another directory.",
         )
         raise OSError(text) from error

@@ -47,9 +47,9 @@ from .objectives import assign, state_of, variables_of_optimizer
 
 ADVICE = "The step was too long, or started from parameters that the data contradict."
 REMEDY = (
-    "The optimizer did not take this step. Lower the learning rate, clip gradients (the"
-    " optimizer's clipnorm), or start from other parameters; look at the batch if its"
-    " data are at fault."
+    "The optimizer did not make this step. Lower the learning rate, clip gradients"
+    " (the optimizer's clipnorm), or start from other parameters; look at the batch"
+    " if its data are at fault."
 )
 
 
@@ -73,8 +73,13 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
             " batches of"
         )
         got += f" {counted(batch_size, 'row')}"
-        remedy = "Pass rows that belong together, or a smaller batch_size."
-        raise refusal("data", got, "as many of either and at least one batch", remedy)
+        remedy = "Pass X and Y of the same rows, or a smaller batch_size."
+        raise refusal(
+            "data",
+            got,
+            "the same number of rows in both, and at least one batch",
+            remedy,
+        )
     rows = shuffled_rows(len(X), batch_size, seed)
 
     @tf.autograph.experimental.do_not_convert
@@ -352,8 +357,10 @@ def _stream(
             num_read += 1
             yield batch, epoch, num_read
         if num_read == 0:
-            remedy = "Look at how the dataset is made."
-            raise refusal("batches", f"none in epoch {epoch}", "at least one", remedy)
+            remedy = "Check how the dataset is made."
+            raise refusal(
+                "batches", f"no batch in epoch {epoch}", "at least one", remedy
+            )
         epoch, num_read = epoch + 1, 0
 
 
@@ -448,13 +455,15 @@ def _check_stopping(
         got = "no evaluate" if evaluate is None else f"evaluate_every={evaluate_every}"
         got += f" with {counted(num_steps, 'step')}"
         remedy = "Pass evaluate, and evaluate_every of at most num_steps."
-        raise refusal("early_stopping", got, "evaluations to judge by", remedy)
+        raise refusal(
+            "early_stopping", got, "evaluations, which early stopping uses", remedy
+        )
     check_positive("early_stopping.patience", rule.patience)
     check_real(
         "early_stopping.min_delta",
         rule.min_delta,
         "[0, inf]",
-        "0 counts any improvement.",
+        "0 accepts any improvement.",
     )
 
 
@@ -482,8 +491,8 @@ def _as_metrics(
             raise refusal(name, value, "a finite number", remedy)
     if rule and rule.metric not in metrics:
         got = f"the metric '{rule.metric}'"
-        expected = f"one that evaluate returns: {', '.join(metrics) or 'none'}"
-        raise refusal("early_stopping", got, expected, "Name one of them.")
+        expected = f"a metric that evaluate returns: {', '.join(metrics) or 'none'}"
+        raise refusal("early_stopping", got, expected, "Choose one of them.")
     return metrics
 
 
@@ -495,7 +504,7 @@ def _loss_and_epochs(
         if batches.model is not model:
             got = "the minibatch loss of another model"
             remedy = "Call this model's minibatch_training_loss_closure."
-            raise refusal("batches", got, "that of this one", remedy)
+            raise refusal("batches", got, "the minibatch loss of this model", remedy)
         return batches.of_batch, batches.epoch
     if not isinstance(model, ExternalDataTrainingLossMixin):
         remedy = "Train it with gpflow_pep.training.maximise."
@@ -505,9 +514,7 @@ def _loss_and_epochs(
                 " batches."
             )
         got = f"{type(model).__name__}, which holds its data, with batches of data"
-        raise refusal(
-            "model", got, "a model that takes its data with each call", remedy
-        )
+        raise refusal("model", got, "a model that gets its data with each call", remedy)
     if isinstance(batches, tf.data.Dataset):
         dataset = batches
         return model.training_loss, lambda number: dataset
@@ -534,22 +541,27 @@ def _check_strategy(
             "strategy", type(strategy).__name__, expected, "Pass one of them, or None."
         )
     if isinstance(batches, BatchLoss):
-        got = "one for minibatches of PEP, whose sites belong to one process"
+        got = "a strategy for minibatches of PEP, whose sites belong to one process"
         remedy = "Train ARPEP, APEP or RPAPEP."
         raise refusal(
-            "strategy", got, "a model that takes its data with each call", remedy
+            "strategy", got, "a model that gets its data with each call", remedy
         )
     if natural_gradient is not None:
         expected = (
-            "none: q_mu and q_sqrt would be assigned in each replica, which variables"
-            " of a"
+            "no natural gradient: q_mu and q_sqrt would be assigned in each replica,"
+            " which variables of a"
         )
         expected += " strategy refuse"
         raise refusal(
-            "natural_gradient", "one under a strategy", expected, "Leave it out."
+            "natural_gradient",
+            "a natural gradient under a strategy",
+            expected,
+            "Leave it out.",
         )
     if getattr(model, "num_data", 0) is None:
-        got = f"{type(model).__name__} with num_data=None under a strategy"
+        got = (
+            f"{type(model).__name__} with num_data=Na natural gradient under a strategy"
+        )
         expected = (
             "the number of rows of the whole data set: a replica sees a share of a"
             " batch"
@@ -561,8 +573,11 @@ def _check_strategy(
         ("optimizer", optimizer.variables),
     ):
         if not all(map(created_in_scope, variables)):
-            got, expected = "one made outside of the strategy", "one made in its scope"
-            remedy = "Make model and optimizer under `with strategy.scope():`."
+            got, expected = (
+                "an object made outside the strategy",
+                ("a model and an optimizer made in its scope"),
+            )
+            remedy = "Make the model and the optimizer under `with strategy.scope():`."
             raise refusal(name, got, expected, remedy)
     for variable in model.variables:
         # GPflow notes it where variables of a strategy do not look.
@@ -573,7 +588,10 @@ def _check_strategy(
                 " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
             )
             raise refusal(
-                "model", got, "none under a strategy, where it has no effect", remedy
+                "model",
+                got,
+                "na natural gradient under a strategy, where it has no effect",
+                remedy,
             )
 
 

@@ -134,7 +134,8 @@ def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
 
     With :math:`s \to 0` there is one lengthscale for all inputs. Where there are many
     inputs and few rows, the evidence alone, :math:`s \to \infty`, fits lengthscales to
-    single rows.
+    single rows. The lengthscales of a sum are those of its first term, to which
+    ``kernel="additive"`` and ``time`` of estimators add others.
 
     :param spread: s, above 0. The same one gives the same function.
     """
@@ -144,7 +145,8 @@ def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
     def objective(model: GPModel) -> tf.Tensor:
         value = model.maximum_log_likelihood_objective()
         for kernel in latent_kernels(model.kernel):
-            logs = tf.math.log(kernel.lengthscales)
+            main = getattr(kernel, "kernels", [kernel])[0]
+            logs = tf.math.log(main.lengthscales)
             value -= tf.reduce_sum((logs - tf.reduce_mean(logs)) ** 2) / (
                 2.0 * spread**2
             )
@@ -273,7 +275,7 @@ def _check_holds_data(model: Any) -> list[tf.Variable]:
             " gpflow.models.SGPR"
         )
         remedy = (
-            "Train one that takes its data in batches with gpflow_pep.training.fit."
+            "Train a model that gets its data in batches with gpflow_pep.training.fit."
         )
         raise refusal("model", type(model).__name__, expected, remedy)
     return variables_of_optimizer(model)
@@ -286,7 +288,7 @@ def variables_of_optimizer(
     others = set(map(id, variables_of_q))
     variables = [v for v in model.trainable_variables if id(v) not in others]
     if not variables and not others:
-        got = "none with a parameter for the optimizer to train"
+        got = "no model with a parameter for the optimizer to train"
         raise refusal(
             "model", got, "at least one", "Use gpflow.set_trainable(model, True)."
         )

@@ -73,9 +73,9 @@ def coregionalization(
     )
     unseen = np.flatnonzero(np.isnan(Y).all(axis=0))
     if unseen.size:
-        got = f"NaN alone in {unseen.size} column(s), the first at index {unseen[0]}"
+        got = f"only NaN in {unseen.size} column(s), the first at index {unseen[0]}"
         raise checks.refusal(
-            "Y", got, "some targets of each output", "Leave such outputs out."
+            "Y", got, "some targets of each output", "Leave out such outputs."
         )
     if kernel is None:
         spread = _nonzero(X.std(axis=0))
@@ -89,7 +89,7 @@ def coregionalization(
     if len(s) != num_outputs or not np.all(s > 0.0):
         expected = f"{num_outputs} positive numbers, one for each column of Y"
         raise checks.refusal(
-            "scales", repr(scales), expected, "Leave it out, or pass those."
+            "scales", repr(scales), expected, "Leave it out, or pass such numbers."
         )
     values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]

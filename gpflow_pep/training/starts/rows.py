@@ -79,7 +79,7 @@ def distinct_rows(
 
 def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
     """Make the error for fewer rows that differ than are to be chosen."""
-    expected = f"at most {num_distinct}, the number of rows of X that differ"
+    expected = f"at most {num_distinct}, the number of distinct rows of X"
     return checks.refusal("M", wanted, expected, "Choose a smaller M.")
 
 

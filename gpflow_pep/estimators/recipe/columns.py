@@ -2,7 +2,7 @@
 nothing is named: three ways to model them, of which rows that were left out choose.
 
 * "separate": each column has all that one column gets
-  (:mod:`gpflow_pep.estimators.stack`).
+  (:mod:`gpflow_pep.estimators.recipe.regression`).
 * "shared kernel": the columns are independent, with one kernel and one noise
   (``num_latent=0``).
 * "joint": the columns are mixtures of common functions and of noise that they share, as
@@ -25,20 +25,17 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.refusals import counted
-from ..training.fitting.objectives import FAILURES
-from ..training.fitting.points import numbers_of_copies
+from ...engine.refusals import counted
+from ...training.fitting.objectives import FAILURES
+from ...training.fitting.points import numbers_of_copies
 from .forecasts import fit_forecast
-from .stack import COLUMN_STEPS, Stack, fit_stack
-
-if TYPE_CHECKING:
-    from .regressor import PEPRegressor
+from .regression import COLUMN_STEPS, Stack, fit_stack
 
 SEPARATE, SHARED, JOINT = "separate", "shared kernel", "joint"
 #: The columns of a trial, and the steps of the joint model there.
@@ -58,7 +55,7 @@ class Candidates:
     :param Y: Targets, [N, P], NaN where one was not observed.
     """
 
-    def __init__(self, estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> None:
+    def __init__(self, estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> None:
         seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
         self._estimator, self._X, self._Y = estimator, X, Y
         self._end = time.perf_counter() + seconds
@@ -83,7 +80,7 @@ class Candidates:
         Y, warps = self._Y[:, columns], None
         rows, part = is_observed(Y), self._copy(seconds)
         part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
-        if SHARED in self.fitted:
+        if SHARED in self.fitted and self.fitted[SHARED][0]._target.is_warped:
             units = self.fitted[SHARED][0]._target
             warps = np.stack([units.skew, units.tails], axis=1)[columns]
         part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps, warps))
@@ -124,7 +121,7 @@ class Candidates:
         return part
 
 
-def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
+def fit_columns(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     """Train the ways to model targets Y [N, P] of rows X [N, D], and choose of them.
 
     :param estimator: Whose other settings are those of all of them.
@@ -151,7 +148,7 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
     lines = [
         f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}, {P} columns of y."
-        " Mean log density of targets left out, in nats, higher is better; of"
+        " Mean log density of left-out targets, in nats (higher is better), of"
         f" {counted(len(trial), 'column')} in a trial: {_listed(means)}."
     ]
     if (JOINT in kept or helps) and ways.seconds > 0.0:
@@ -166,7 +163,7 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
 
 
 def _chosen(
-    estimator: "PEPRegressor",
+    estimator: Any,
     ways: Candidates,
     Y: AnyNDArray,
     lines: list[str],
@@ -196,7 +193,7 @@ def _chosen(
         lines.append(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
     if JOINT in informed:
         columns = _columns_of(JOINT, informed, names)
-        lines.append(f"If other columns of the row are known: {JOINT}, of {columns}.")
+        lines.append(f"If other columns of the row are known: {JOINT}, for {columns}.")
     lines.append(f"{time.perf_counter() - began:.1f} s.")
     if estimator.verbose:
         print("\n".join(lines), file=sys.stderr)

@@ -1,6 +1,7 @@
-"""What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does where nothing
-is named: models of known settings, whose probabilities are mixed by rows that were left
-out.
+"""What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does unless a
+setting gives one model: models of known settings, whose probabilities are mixed by rows
+that were left out. Settings of the estimator that all of them can have replace those
+named here; of models that are then alike there is one.
 
 Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, and
 inducing points that are not trained, so that leave-one-out probabilities are honest:
@@ -21,7 +22,7 @@ import copy
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -30,19 +31,17 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from scipy.stats import sem
 
-from ..distributions import Recalibration
-from ..engine.factors import class_probabilities
-from ..engine.refusals import counted
-from ..engine.sites.posterior import Marginals, Sites, cavity
-from ..tables.grades import numbers_of, order_of_labels
-from ..training import ensemble_weights
-from ..training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
-from ..training.fitting.objectives import FAILURES
-from ..training.fitting.points import gains, numbers_of_copies
-from .stack import LEAST_SECONDS, LEFT_OUT, Stack, component
-
-if TYPE_CHECKING:
-    from .classifier import PEPClassifier
+from ...distributions import Recalibration
+from ...engine.factors import class_probabilities
+from ...engine.refusals import counted
+from ...engine.sites.posterior import Marginals, Sites, cavity
+from ...tables.grades import numbers_of, order_of_labels
+from ...training import ensemble_weights
+from ...training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
+from ...training.fitting.objectives import FAILURES
+from ...training.fitting.points import gains, numbers_of_copies
+from ..single.inputs import listed
+from .regression import LEAST_SECONDS, LEFT_OUT, Stack, component
 
 #: On 2000 generated rows the log loss of the components less that of one model was
 #: -.019, -.008, -.031 and +.029, in .45 to .79 of the seconds; on 3500 rows -.027 in
@@ -77,7 +76,7 @@ SPREAD = 0.2
 
 
 def fit_class_stack(
-    estimator: "PEPClassifier",
+    estimator: Any,
     X: AnyNDArray,
     Y: AnyNDArray,
     seconds: float,
@@ -103,6 +102,8 @@ def fit_class_stack(
     }
     first = "Inputs made nearly Gaussian (Yeo-Johnson)"
     steps = recipe.steps(1 if several else 0)
+    if recipe.given.get("inputs") == "standard":
+        first = "Standardised inputs" if estimator.standardize else "Inputs as they are"
     recipe.add(first, estimator, same | steps | {"inputs": "yeo-johnson"})
     if not several and len(X) >= LEAST_ROWS:
         near = recipe.near_labels()
@@ -110,20 +111,21 @@ def fit_class_stack(
             return _alone(near, len(X))
     same["warm_start"] = True
     standard = same | recipe.steps(2) | {"inputs": "standard"}
-    recipe.add("Standardised inputs", recipe.parts[0], standard)
-    if several and not only_inputs:
+    if "inputs" not in recipe.given:
+        recipe.add("Standardised inputs", recipe.parts[0], standard)
+    if several and not only_inputs and "likelihood" not in recipe.given:
         recipe.add_another_likelihood(same)
     return recipe.mix()
 
 
-def _alone(part: "PEPClassifier", num_rows: int, lines: Iterable[str] = ()) -> Stack:
+def _alone(part: Any, num_rows: int, lines: Iterable[str] = ()) -> Stack:
     """Make a stack of one component."""
     lines = (*lines, f"{num_rows} rows: {part._one_line()}")
     return Stack((part,), np.ones(1), np.ones(1), Recalibration(), lines)
 
 
 def _fit_many(
-    estimator: "PEPClassifier",
+    estimator: Any,
     X: AnyNDArray,
     Y: AnyNDArray,
     seconds: float,
@@ -131,14 +133,17 @@ def _fit_many(
 ) -> Stack:
     """Train one component; some of the rows choose how its inputs are transformed."""
     lines: list[str] = []
-    inputs = "standard"
-    if seconds >= LEAST_SECONDS:
+    given = estimator._settings_of_all_models()
+    inputs = given.get("inputs", "standard")
+    if seconds >= LEAST_SECONDS and "inputs" not in given:
         order = np.random.default_rng(estimator._seed()).permutation(len(X))
         some = order[:SCOUT_ROWS]
         scout = fit_class_stack(estimator, X[some], Y[some], 0.5 * seconds, True)
         lines = ["Some rows choose how inputs are transformed.", *scout.lines]
         inputs = scout.heaviest.inputs
     left = end - time.perf_counter()
+    if given:
+        lines.append(f"All models with {listed(given)}.")
     part = component(estimator, X, Y, {"inputs": inputs}, left)
     return _alone(part, len(X), lines)
 
@@ -149,15 +154,18 @@ class _Recipe:
     """
 
     def __init__(
-        self, estimator: "PEPClassifier", X: AnyNDArray, Y: AnyNDArray, end: float
+        self, estimator: Any, X: AnyNDArray, Y: AnyNDArray, end: float
     ) -> None:
         self._estimator, self._X, self._Y, self._end = estimator, X, Y, end
         self._labels = Y[:, 0].astype(int)
         self._copies = numbers_of_copies(X, Y)
         size = f"{len(X)} rows, {counted(X.shape[1], 'input')},"
         size += f" {len(estimator.classes_)} classes"
+        self.given = estimator._settings_of_all_models()
+        if self.given:
+            size += f", all models with {listed(self.given)}"
         self._head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
-        self.parts: list[PEPClassifier] = []
+        self.parts: list[Any] = []
         self._left_out: list[AnyNDArray] = []  #: Probabilities, [N, C] each.
         self._of_label: list[AnyNDArray] = []  #: Log probabilities of labels, [N].
         self._names: list[str] = []
@@ -167,7 +175,7 @@ class _Recipe:
         """Look up how many steps the component of a place in :data:`STEPS` may take."""
         return {"max_iterations": min(STEPS[place], self._estimator.max_iterations)}
 
-    def add(self, name: str, before: "PEPClassifier", settings: dict[str, Any]) -> None:
+    def add(self, name: str, before: Any, settings: dict[str, Any]) -> None:
         """Train a component, if there is time, and leave out each of its rows in
         turn.
         """
@@ -175,9 +183,9 @@ class _Recipe:
         if self.parts and left <= 0.0:
             return
         most = estimator.max_iterations
-        X, Y = self._X, self._Y
+        X, Y, settings = self._X, self._Y, COMMON | settings | self.given
         try:
-            part = component(before, X, Y, COMMON | settings, left, most_steps=most)
+            part = component(before, X, Y, settings, left, most_steps=most)
             probability = _left_out(part, self._copies)[:, part.columns_of(estimator)]
         except FAILURES:
             if self.parts:
@@ -193,7 +201,7 @@ class _Recipe:
                 print(self._head, file=sys.stderr)
             print(self._names[-1], file=sys.stderr)
 
-    def near_labels(self) -> "PEPClassifier | None":
+    def near_labels(self) -> Any:
         """Let the first component use near rows, if its residuals are alike among
         them.
         """
@@ -223,7 +231,7 @@ class _Recipe:
                 self._drop_if_worse(best)
         if len(self.parts) == before:
             settings = same | self.steps(3) | {"likelihood": "noisy_multiclass"}
-            self.add("Three labels in a hundred taken as wrong", main, settings)
+            self.add("Three labels in a hundred treated as wrong", main, settings)
 
     def _may_be_ordinal(self, best: int) -> bool:
         classes = self._estimator.classes_
@@ -248,8 +256,9 @@ class _Recipe:
         recalibration = _recalibrated(mixed, self._labels)
         named = zip(self._names, weights, strict=True)
         power = (
-            f"Probabilities are mixed, put to the power {recalibration.scale**-2:.2f}"
-            " (above 1: surer) that suits the rows left out, and divided by their sum."
+            "Probabilities are mixed, raised to the power"
+            f" {recalibration.scale**-2:.2f} (above 1 makes them more certain) that"
+            " suits the left-out rows best, and divided by their sum."
         )
         lines = (
             self._head,
@@ -260,7 +269,7 @@ class _Recipe:
         return Stack(tuple(self.parts), weights, weights, recalibration, lines)
 
 
-def _left_out(part: "PEPClassifier", copies: AnyNDArray | None = None) -> AnyNDArray:
+def _left_out(part: Any, copies: AnyNDArray | None = None) -> AnyNDArray:
     """Compute the probabilities of one model's classes in each row, given all others,
     [N, C].
 

@@ -8,39 +8,35 @@ weights and the recalibration. Then all components are trained on all rows, from
 they ended.
 
 That input is standardised and never bent, and a linear function of it is part of each
-component. Up to :data:`~gpflow_pep.estimators.stack.EXACT_ROWS` rows the components are
-those of :mod:`gpflow_pep.estimators.stack`; with more there is one, whose inducing
-inputs are trained.
+component. Up to :data:`~gpflow_pep.estimators.recipe.regression.EXACT_ROWS` rows the
+components are those of :mod:`gpflow_pep.estimators.recipe.regression`; with more there
+is one, whose inducing inputs are trained.
 """
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gpflow.base import AnyNDArray
 
-from ..distributions import Predictive, Recalibration
-from ..engine.refusals import counted
-from ..training import ensemble_weights
-from ..training.choosing.combining import weights_of_means
-from .stack import (
-    ADDITIVE_INPUTS,
-    COMPONENTS,
+from ...distributions import Predictive, Recalibration
+from ...engine.refusals import counted
+from ...training import ensemble_weights
+from ...training.choosing.combining import weights_of_means
+from ..single.inputs import listed
+from .regression import (
     EXACT_ROWS,
-    FULL,
-    FULL_STEPS,
-    PLAIN_STEPS,
     PRIOR_ROWS,
     PRIOR_WEIGHT,
     TRAINED,
     Stack,
+    are_alike,
     component,
     fit_stack,
+    name_of,
+    settings_of_exact,
 )
-
-if TYPE_CHECKING:
-    from .regressor import PEPRegressor
 
 #: The share of the rows that judges, and the fewest rows on either side.
 LATEST, FEWEST = 0.2, 4
@@ -59,7 +55,7 @@ def latest_rows(times: AnyNDArray) -> npt.NDArray[np.bool_]:
     return np.asarray(times >= begin)
 
 
-def fit_forecast(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
+def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     """Train the components on rows X [N, D], with targets Y [N, 1], and mix them by how
     they predict the latest rows.
 
@@ -71,13 +67,15 @@ def fit_forecast(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Sta
         return fit_stack(estimator, X, Y)
     seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
     groups = _settings(estimator, *X.shape)
+    given = estimator._settings_of_all_models()
+    same = f", all models with {listed(given)}" if given else ""
     count = sum(map(len, groups.values()))
     y = Y[latest, 0]
     names, chosen, trained, left_out = [], [], [], []
     lines = [
-        f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}: trained on all but"
-        f" the latest {latest.sum()}, which judge. Mean log density in nats, higher is"
-        " better:"
+        f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}{same}: trained on"
+        f" all rows but the latest {latest.sum()}, which judge the models. Mean log"
+        " density in nats (higher is better):"
     ]
     for name, variants in groups.items():
         parts = [
@@ -119,33 +117,31 @@ def fit_forecast(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Sta
         lines.append(text.format(*numbers))
     past = time.perf_counter() - began
     lines.append(
-        f"Recalibrated by these rows: {recalibration[1]:.2f} times as wide. All rows"
-        f" train the saved components; {past:.1f} s."
+        f"Recalibrated on these rows: {recalibration[1]:.2f} times as wide. The saved"
+        f" components are trained on all rows; {past:.1f} s."
     )
     return Stack(tuple(components), weights, mean_weights, recalibration, tuple(lines))
 
 
 def _settings(
-    estimator: "PEPRegressor", num_rows: int, num_inputs: int
+    estimator: Any, num_rows: int, num_inputs: int
 ) -> dict[str, list[dict[str, Any]]]:
     """List the settings of each component: with a warp and without one if there is a
     choice.
     """
+    given = estimator._settings_of_all_models()
     if num_rows > EXACT_ROWS:
         plain = TRAINED | {"near_rows": 0}
-        return {
-            "trained inducing inputs": [
-                plain | {"inputs": "yeo-johnson", "warp": True},
-                plain,
-            ]
-        }
-    settings = {}
-    for name, named in COMPONENTS.items():
-        steps = FULL_STEPS if named is FULL else PLAIN_STEPS
-        each = named | {"max_iterations": min(estimator.max_iterations, steps)}
-        settings[name] = [each]
-        if named is FULL:
-            if num_inputs > ADDITIVE_INPUTS:
-                each["kernel"] = "matern52"
-            settings[name].append(each | {"warp": False})
+        bent = plain | {"inputs": "yeo-johnson", "warp": True} | given
+        plain = plain | given
+        return {"trained inducing inputs": [bent] + [plain] * (plain != bent)}
+    settings: dict[str, list[dict[str, Any]]] = {}
+    tried: list[dict[str, Any]] = []
+    for each in settings_of_exact(estimator, num_inputs):
+        variants = [each]
+        if each["warp"] and "warp" not in given:
+            variants.append(each | {"warp": False})
+        if not any(are_alike(each, other) for other in tried):
+            settings[name_of(each)] = variants
+            tried += variants
     return settings

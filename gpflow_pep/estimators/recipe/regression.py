@@ -1,6 +1,7 @@
-"""What :class:`~gpflow_pep.estimators.PEPRegressor` does where nothing is named:
-several models of known settings, each of which leaves rows out honestly, and a rule
-that mixes them.
+"""What :class:`~gpflow_pep.estimators.PEPRegressor` does unless a setting gives one
+model: several models of known settings, each of which leaves rows out honestly, and a
+rule that mixes them. Settings of the estimator that all of them can have replace those
+named here; of models that are then alike there is one.
 
 Up to :data:`EXACT_ROWS` rows the components are exact Gaussian processes
 (``inducing="rows"``): one with an additive kernel on Yeo-Johnson inputs, whose noise
@@ -12,7 +13,7 @@ of RMSE better than the first with its plain form; on 38 others the third gains 
 inducing inputs are not trained: those of trained ones are .2 nats a row too good.
 
 The last is trained from two starts; where the fine one ends better the others start
-from there (:func:`~gpflow_pep.training.fitting.exact.start_after`). With more rows
+from there (:func:`~gpflow_pep.estimators.single.exact.start_after`). With more rows
 :data:`EXACT_ROWS` random ones choose between both starts, and then the first and the
 last are trained on :data:`SCOUT_ROWS`. Up
 to :data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
@@ -25,8 +26,8 @@ worse on three tables.)
 
 One model of several columns of y is :data:`COLUMNS`, with white noise that the columns
 of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
-:data:`COLUMN_STEPS` steps. :mod:`gpflow_pep.estimators.columns` chooses between it and
-models of each column.
+:data:`COLUMN_STEPS` steps. :mod:`gpflow_pep.estimators.recipe.columns` chooses between
+it and models of each column.
 
 The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
@@ -39,22 +40,20 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..distributions import Predictive, Recalibration
-from ..distributions.recalibration import STANDARD_ERRORS
-from ..engine.refusals import counted
-from ..training import ensemble_weights
-from ..training.choosing.combining import weights_of_means
-from ..training.fitting.exact import STEPS_OF_STARTS, Hyperparameters, start_after
-from ..training.fitting.points import copies_of, numbers_of_copies
-
-if TYPE_CHECKING:
-    from .regressor import PEPRegressor
+from ...distributions import Predictive, Recalibration
+from ...distributions.recalibration import STANDARD_ERRORS
+from ...engine.refusals import counted
+from ...training import ensemble_weights
+from ...training.choosing.combining import weights_of_means
+from ...training.fitting.points import copies_of, numbers_of_copies
+from ..single.exact import STEPS_OF_STARTS, Hyperparameters, start_after
+from ..single.inputs import listed
 
 #: The most rows of exact components: an evaluation takes 70 ms there, and grows with
 #: the cube.
@@ -91,7 +90,7 @@ FULL = {
 #: The most inputs of its additive kernel; with more there is only the Matern 5/2.
 ADDITIVE_INPUTS = 20
 #: The steps of the full component and of the plain ones. On the 33 tables of
-#: :mod:`gpflow_pep.training.fitting.exact` more steps, 80 and any number, are .002 and
+#: :mod:`gpflow_pep.estimators.single.exact` more steps, 80 and any number, are .002 and
 #: .001 worse.
 FULL_STEPS, PLAIN_STEPS = 50, 15
 ROUGH = FULL | {
@@ -115,11 +114,47 @@ COLUMNS = ROUGH | {
 COLUMN_STEPS = 150
 #: The model whose inducing inputs are trained.
 TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
-COMPONENTS = {
-    "transforms, varying noise": FULL,
-    "squared exponential": SMOOTH,
-    "Matern": ROUGH,
+#: The settings of the exact components, with the most steps of each.
+COMPONENTS = (
+    FULL | {"max_iterations": FULL_STEPS},
+    SMOOTH | {"max_iterations": PLAIN_STEPS},
+    ROUGH | {"max_iterations": PLAIN_STEPS},
+)
+#: Words for kernels.
+KERNEL_WORDS = {
+    "additive": "additive kernel",
+    "rbf": "squared exponential",
+    "matern52": "Matern",
 }
+
+
+def settings_of_exact(estimator: Any, num_inputs: int) -> list[dict[str, Any]]:
+    """List the settings of the exact components, in the order of :data:`COMPONENTS`."""
+    given = estimator._settings_of_all_models()
+    components = []
+    for settings in COMPONENTS:
+        each = dict(settings)
+        is_narrow = num_inputs <= ADDITIVE_INPUTS and estimator.standardize
+        if each["kernel"] == "additive" and not is_narrow:
+            each["kernel"] = "matern52"
+        each["max_iterations"] = min(each["max_iterations"], estimator.max_iterations)
+        components.append(each | given)
+    return components
+
+
+def are_alike(settings: dict[str, Any], others: dict[str, Any]) -> bool:
+    """Whether settings are those of the same model, trained for as long or not."""
+    return settings | {"max_iterations": 0} == others | {"max_iterations": 0}
+
+
+def name_of(settings: dict[str, Any]) -> str:
+    """Word in what a component differs from others."""
+    words = [KERNEL_WORDS[settings["kernel"]]]
+    if settings["warp"] or settings["inputs"] == "yeo-johnson":
+        words.append("transforms")
+    if settings["noise"] == "varying":
+        words.append("varying noise")
+    return ", ".join(words)
 
 
 class Stack(NamedTuple):
@@ -163,7 +198,7 @@ class Stack(NamedTuple):
 
 
 def fit_stack(
-    estimator: "PEPRegressor",
+    estimator: Any,
     X: AnyNDArray,
     Y: AnyNDArray,
     column_steps: int | None = None,
@@ -185,7 +220,7 @@ def fit_stack(
     elif recipe.seconds < LEAST_SECONDS:
         note = f"{recipe.size}, {recipe.seconds:g} s: one model, without a trial on"
         recipe.note(f"{note} some of the rows.")
-        components, names = [recipe.train(TRAINED)], list(COMPONENTS)
+        components, names = [recipe.train(TRAINED)], []
     else:
         components, names = recipe.train_after_trial()
     return recipe.mix(components, names)
@@ -196,12 +231,15 @@ class _Recipe:
     judged and mixed, and what is written about it.
     """
 
-    def __init__(self, estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> None:
+    def __init__(self, estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> None:
         self._began = time.perf_counter()
         self._estimator, self._X, self._Y = estimator, X, Y
         limit = estimator.max_seconds
         self.seconds = np.inf if limit is None else limit
         self.size = f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}"
+        self._given = estimator._settings_of_all_models()
+        if self._given:
+            self.size += f", all models with {listed(self._given)}"
         self._lines: list[str] = []
         self._copies = numbers_of_copies(X, Y)
 
@@ -229,17 +267,17 @@ class _Recipe:
         with warnings.catch_warnings():
             if share < 1.0:
                 warnings.simplefilter("ignore", ConvergenceWarning)
+            settings = settings | self._given
             return component(self._estimator, X, Y, settings, seconds, start)
+
+    def _start_after(self, part: Any) -> Hyperparameters | None:
+        """Give where components start after the first one; None: each finds its own."""
+        if not self._estimator.standardize:
+            return None
+        return start_after(part._hyperparameters(), part.record_)
 
     def _limited(self, settings: dict[str, Any], steps: int) -> dict[str, Any]:
         return settings | {"max_iterations": min(self._estimator.max_iterations, steps)}
-
-    def _bent(self) -> dict[str, Any]:
-        """Choose the settings of the component with transforms."""
-        settings = self._limited(FULL, FULL_STEPS)
-        if self._X.shape[1] > ADDITIVE_INPUTS:
-            settings["kernel"] = "matern52"
-        return settings
 
     def model_columns(self, steps: int | None, warps: AnyNDArray | None) -> Stack:
         """Train one model of several columns."""
@@ -247,11 +285,12 @@ class _Recipe:
         if steps is None and len(X) > EXACT_BY_SCOUT:
             steps = COLUMN_STEPS
         settings = self._limited(COLUMNS, steps or self._estimator.max_iterations)
+        settings |= self._given
         part = component(self._estimator, X, Y, settings, self.seconds, warps=warps)
         z = part._left_out(self._copies)[1].normal_scores(Y)
         note = f"{self.size}, {Y.shape[1]} columns of y: one model, whose inducing"
         self.note(f"{note} inputs stay fixed.")
-        self.note(part.summary())
+        self.note(part._one_line())
         there = ~np.isnan(z)
         num_rows = int(np.sum(there.any(axis=1)))
         recalibration = Recalibration.fit(z[there], D=X.shape[1], num_rows=num_rows)
@@ -261,15 +300,18 @@ class _Recipe:
         """Train several exact models of all rows, as many as the time allows."""
         left_out = LEFT_OUT.format("density")
         self.note(f"{self.size}: exact Gaussian processes. {left_out}")
-        matern = self.train(self._limited(ROUGH, PLAIN_STEPS))
-        start = start_after(matern._hyperparameters(), matern.record_)
+        *others, last = settings_of_exact(self._estimator, self._X.shape[1])
+        matern = self.train(last)
+        start = self._start_after(matern)
+        trained = [last]
         components = []
-        for settings in (self._bent(), self._limited(SMOOTH, PLAIN_STEPS)):
-            if self._passed() < self.seconds:
+        for settings in others:
+            is_new = not any(are_alike(settings, each) for each in trained)
+            if is_new and self._passed() < self.seconds:
                 components.append(self.train(settings, start=start))
-        components.append(matern)
-        names = list(COMPONENTS)
-        return components, [*names[: len(components) - 1], names[-1]]
+                trained.append(settings)
+        names = [name_of(settings) for settings in (*trained[1:], last)]
+        return [*components, matern], names
 
     def train_after_trial(self) -> tuple[list[Any], Sequence[str]]:
         """Let exact models of some rows choose transforms, and train one model of all:
@@ -278,25 +320,28 @@ class _Recipe:
         order = np.random.default_rng(0).permutation(len(self._X))
         few = self._limited(ROUGH, STEPS_OF_STARTS)
         matern = self.train(few, SCOUT_SHARE, order[:EXACT_ROWS])
-        start = start_after(matern._hyperparameters(), matern.record_)
-        rough = self._limited(ROUGH, PLAIN_STEPS)
+        start = self._start_after(matern)
+        bent, _, rough = settings_of_exact(self._estimator, self._X.shape[1])
         plain = self.train(rough, SCOUT_SHARE, order[:SCOUT_ROWS], start)
-        bent, is_exact = self._bent(), self._has_time_for_exact(plain)
+        is_exact = self._has_time_for_exact(plain)
         if not is_exact:
-            bent |= {"kernel": "matern52", "noise": "constant"}
-        full, is_bent = self._judge(plain, bent, order, start, is_exact)
+            bent = bent | {"kernel": "matern52", "noise": "constant"} | self._given
+        full, is_bent = plain, False
+        if are_alike(bent, rough):
+            self.note(f"{self.size}: the settings leave no transforms to try.")
+        else:
+            full, is_bent = self._judge(plain, rough, bent, order, start)
         if is_exact:
             settings, scout = (bent, full) if is_bent else (rough, plain)
             settings = settings | {"max_iterations": FEW_STEPS}
             part = self.train(settings, start=scout._hyperparameters())
-            which = "with" if is_bent else "without"
-            return [part], [f"exact Gaussian process {which} transforms"]
+            return [part], [f"exact Gaussian process, {name_of(settings)}"]
         transforms: dict[str, Any] = {}
         if is_bent:
             transforms = {"inputs": "yeo-johnson", "warp": True}
         theta = full._hyperparameters()
         start = (start or theta)._replace(skew=theta.skew, tails=theta.tails)
-        return [self.train(TRAINED | transforms, start=start)], list(COMPONENTS)
+        return [self.train(TRAINED | transforms, start=start)], []
 
     def _has_time_for_exact(self, scout: Any) -> bool:
         """Whether an exact model of all rows is small enough, and in time by the speed
@@ -312,10 +357,10 @@ class _Recipe:
     def _judge(
         self,
         plain: Any,
+        rough: dict[str, Any],
         bent: dict[str, Any],
         order: AnyNDArray,
         start: Hyperparameters | None,
-        is_exact: bool,
     ) -> tuple[Any, bool]:
         """Train a model with transforms on some rows, and compare it with a plain one
         on others, none of which is a copy of them.
@@ -331,21 +376,22 @@ class _Recipe:
         gain = float(np.mean(of_full - of_plain))
         is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
         by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
-        varies = ", and noise that varies," if is_exact else ""
+        better = "better" if gain > 0.0 else "worse"
         self.note(
-            f"{self.size}: in a trial with {SCOUT_ROWS}, transformed inputs and"
-            f" targets{varies} are {'better' if gain > 0.0 else 'worse'} on"
-            f" {len(others)} others by {by} in the mean log density (higher is better)."
+            f"{self.size}: in a trial with {SCOUT_ROWS}, the model with"
+            f" {name_of(bent)} is {better} than the one with {name_of(rough)} on"
+            f" {len(others)} other rows by {by} in the mean log density (higher is"
+            " better)."
         )
         return full, is_bent
 
     def mix(self, components: list[Any], names: Sequence[str]) -> Stack:
         """Mix components by rows that are left out, which recalibrate the mixture."""
         if components[0]._judged is not None:
-            names = [components[0].summary()[:-1]]
+            names = [components[0]._one_line()[:-1]]
         judged = [part._left_out(self._copies) for part in components]
         if not all(judged):
-            self.note(components[0].summary())
+            self.note(components[0]._one_line())
             return _alone(components[0], self._lines)
         y = self._Y[judged[0][0], 0]
         left_out = [predictive for _, predictive in judged]
@@ -358,7 +404,7 @@ class _Recipe:
         ):
             text = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
             if len(w) == 1:
-                text = "{}; mean log density of rows left out: {:.3f}."
+                text = "{}; mean log density of left-out rows: {:.3f}."
             self.note(text.format(name, *numbers))
         # Of rows that no training has seen a scale needs no margin.
         margin: Any = (0.0, 0)
@@ -378,7 +424,7 @@ def _worded(recalibration: Recalibration) -> str:
     nu, scale = recalibration
     shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     return (
-        f"Recalibrated by these rows: {scale:.2f} times as wide, with the tails of"
+        f"Recalibrated on these rows: {scale:.2f} times as wide, with the tails of"
         f" {shape}."
     )
 
@@ -422,6 +468,6 @@ def component(
         else:
             part._fit_one(X, Y, start, warps)
     if few and part.n_iter_ == steps:
-        done = f"These are all {steps} steps of this model."
+        done = f"This model has only {steps} steps."
         part.record_ = part.record_._replace(converged=True, message=done)
     return part

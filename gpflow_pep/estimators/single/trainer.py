@@ -14,13 +14,13 @@ from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.factors import check_num_latent
-from ..engine.factors.entries import has_gaussian_noise
-from ..engine.prior import latent_kernels
-from ..engine.refusals import counted
-from ..models import ARPEP, PEPRegression
-from ..models.base import q_once
-from ..training import (
+from ...engine.factors import check_num_latent
+from ...engine.factors.entries import has_gaussian_noise
+from ...engine.prior import latent_kernels
+from ...engine.refusals import counted
+from ...models import ARPEP, PEPRegression
+from ...models.base import q_once
+from ...training import (
     Ensemble,
     MaximiseRecord,
     ensemble_of_models,
@@ -31,12 +31,12 @@ from ..training import (
     select_alpha,
     shuffled_batches,
 )
-from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
-from ..training.choosing.near import LEAST_ROWS, PRIOR_WEIGHT, takes_near_rows
-from ..training.fitting import cheaper
-from ..training.fitting.full_batch import NO_STEP
-from ..training.fitting.objectives import FAILURES, WholeLoss
-from ..training.fitting.points import OVER, PointsScore, add_points, leave_rows_out
+from ...training.choosing.ensemble import components, ensemble_posterior, heaviest
+from ...training.choosing.near import LEAST_ROWS, PRIOR_WEIGHT, takes_near_rows
+from ...training.fitting import cheaper
+from ...training.fitting.full_batch import NO_STEP
+from ...training.fitting.objectives import FAILURES, WholeLoss
+from ...training.fitting.points import OVER, PointsScore, add_points, leave_rows_out
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on
 #: average over the last WINDOW. At alpha 1 above all, it can go on rising without end
