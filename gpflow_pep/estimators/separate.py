@@ -83,7 +83,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         )
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """Compute the log density of each target, [N, P], with NaN for missing targets."""
+        """Compute the log density of each target, [N, P]; NaN for missing targets."""
         check_is_fitted(self)
         Y = self._checked(y, np.asarray(X, dtype=np.float64))
         densities = np.full(Y.shape, np.nan)

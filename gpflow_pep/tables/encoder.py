@@ -103,7 +103,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return encode_table(X, self.formats, self.encodings_)
 
     def unusual(self, X: pd.DataFrame) -> list[str]:
-        """List for each row its cells whose values are unlike the training rows, [N]."""
+        """List for each row its cells that are unlike all training rows, [N]."""
         check_is_fitted(self)
         return unusual_cells(X, self.formats, self.encodings_)
 
