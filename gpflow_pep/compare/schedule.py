@@ -21,13 +21,13 @@ LEAST_SECONDS = 0.5
 
 
 class Progress(NamedTuple):
-    """What a callback gets before each fit and, with the ``fit``, after it.
+    """The argument of a callback, before each fit and, with the ``fit``, after it.
 
-    :param number: How many fits have ended, this one counted.
-    :param total: How many there are.
-    :param label: Which one it is.
-    :param fit: The fit, after it.
-    :param is_fit: Whether it is a fit; steps after the last one are none, and have one
+    :param number: The number of fits that have ended, this one included.
+    :param total: The number of all fits.
+    :param label: The name of the fit.
+    :param fit: The result of the fit, after it; None before.
+    :param is_fit: Whether this is a fit; steps after the last fit are not, and have one
         call each.
     """
 

@@ -29,7 +29,7 @@ def weighted_sum(weights: Iterable[Any], values: Iterable[Any]) -> Any:
 
 
 def mixed_moments(
-    weights: Sequence[Any],
+    weights: Array | Sequence[Any],
     means: Sequence[Any],
     covariances: Sequence[Any],
     outer: Callable[[Any], Any] = np.square,

@@ -1,4 +1,4 @@
-"""Fitted estimators, to predict without TensorFlow."""
+"""Export of fitted estimators for predictions without TensorFlow."""
 
 from os import PathLike
 from typing import Any
@@ -22,27 +22,29 @@ from .single.numpy_parts import describe_posterior
 
 
 def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
-    """Export the predictions as a small folder that NumPy and SciPy can predict from::
+    """Export a fitted estimator as a small folder for predictions with NumPy and
+    SciPy::
 
         from gpflow_pep.scoring import load_scorer
 
         scorer = load_scorer("pep_results/scorer")
         mean, sd = scorer.predict(X, return_std=True)
 
-    It has the inducing points, which are the inputs of all rows where inference is
-    exact, and q(u); it has training rows where predictions use near rows
-    (``near_rows_`` is not 0). ``scorer.json`` has a sentence on how many training rows
-    are in it. Predictions are those of the estimator; see
+    The folder has q(u) and the inducing points, which are the inputs of all rows if
+    inference is exact. It also has training rows if predictions use near rows
+    (``near_rows_`` is not 0). ``scorer.json`` has a sentence on the number of training
+    rows in it. Predictions equal the predictions of the estimator; see
     :class:`~gpflow_pep.scoring.Scorer`.
 
-    :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
-    :param estimator: A fitted estimator; or a pipeline that ends with one, whose other
-        steps are a :class:`~gpflow_pep.tables.TableEncoder` at its beginning, or of
-        scikit-learn's ``StandardScaler``, or "passthrough".
-    :raises ValueError: If it is another, or has a part that NumPy's predictions have no
-        form of: another kernel or likelihood than GPflow's usual ones, inducing
-        variables that are not points, near rows of labels at a power below 1, float32;
-        or if the folder has other files.
+    :param folder: The folder, as in
+        :func:`~gpflow_pep.estimators.saving.save_estimator`.
+    :param estimator: A fitted estimator, or a pipeline that ends with one. The other
+        steps may be a :class:`~gpflow_pep.tables.TableEncoder` at the beginning,
+        ``StandardScaler`` of scikit-learn, or "passthrough".
+    :raises ValueError: If the estimator is of another kind, or if a part cannot be
+        predicted with NumPy: kernels and likelihoods other than the usual ones of
+        GPflow, inducing variables that are not points, near rows of labels at a power
+        below 1, float32. Also if the folder has other files.
     """
     saved = _scorer_files(estimator)
     Scorer(saved)

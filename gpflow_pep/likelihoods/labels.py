@@ -27,10 +27,11 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
     def __init__(
         self, epsilon: float = 0.01, link: str = "probit", **kwargs: Any
     ) -> None:
-        r""":param epsilon: The rate :math:`\epsilon`, in (0, 1/2). A parameter that is
-            not trained unless it is made trainable.
-        :param link: "probit" or "step".
-        :raises ValueError: If epsilon is outside its range or the link is another.
+        r""":param epsilon: The rate :math:`\epsilon` of wrong labels, in (0, 1/2). The
+        parameter is trained only if you make it trainable.
+        :param link: The link, "probit" or "step".
+        :raises ValueError: If epsilon is outside its range, or if the link is not one
+            of these.
         """
         super().__init__(**kwargs)
         check_choice("link", link, ("probit", "step"))

@@ -27,9 +27,9 @@ class LogLinear(Function):
        \sigma^2(x) = \sigma_0^2 \exp(w^\top \operatorname{clip}(x, -3, 3)), \qquad
        w_d \sim N(0, 0.6^2 / D)
 
-    for inputs that are standardised: beyond 3 standard deviations the noise stays as it
-    is there. The exponent is between -10 and 10. In a Gaussian likelihood everything
-    stays in closed form::
+    for standardised inputs; beyond 3 standard deviations the noise stays constant. The
+    exponent is between -10 and 10. In a Gaussian likelihood everything stays in closed
+    form::
 
         likelihood = gpflow.likelihoods.Gaussian(variance=LogLinear(D))
         model = PEPRegression((X, Y), kernel, Z, likelihood=likelihood)
@@ -39,9 +39,9 @@ class LogLinear(Function):
     """
 
     def __init__(self, num_inputs: int, variance: float = 0.1) -> None:
-        r""":param num_inputs: D.
-        :param variance: :math:`\sigma_0^2`, above 0, the noise variance at x = 0; a
-            trainable parameter, as are the weights w, [D, 1], which start at 0.
+        r""":param num_inputs: The number of inputs, D.
+        :param variance: The noise variance :math:`\sigma_0^2` at x = 0, above 0; a
+            trainable parameter, like the weights w, [D, 1], which start at 0.
         :raises ValueError: If an argument is outside its range.
         """
         super().__init__()

@@ -24,7 +24,8 @@ class PerOutput(IntegratedLikelihood):
     If one likelihood occurs several times, its outputs share its parameters.
 
     :param likelihoods: Likelihoods of one latent function and one target.
-    :raises ValueError: If there are none, or one is not of that kind.
+    :raises ValueError: If there are no likelihoods, or if one has several latent
+        functions or targets.
     """
 
     def __init__(self, likelihoods: Sequence[ScalarLikelihood]) -> None:

@@ -1,4 +1,4 @@
-"""A memory that a model holds: in the place of rows that it does not have."""
+"""A memory of a model, which replaces rows that it no longer has."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
 class AttachedMemory(Module):
     """A memory as constants of a model, saved with it and never trained.
 
-    :param model: The model, with all that belongs to it but the memory.
+    :param model: The model, complete except for the memory.
     :raises ValueError: If they do not fit together.
     """
 
@@ -65,13 +65,15 @@ class AttachedMemory(Module):
         self._power(model)
 
     def read(self) -> Memory:
-        """Give the memory as tensors."""
+        """Return the memory as tensors."""
         parts = self.Z, self.weights, self.first, self.mean, self.log_constant
         Z, weights, first, mean, log_constant = map(tf.convert_to_tensor, parts)
         return Memory(Z, weights, first, mean, log_constant, self.alpha)
 
     def terms(self, model: Any, W: tf.Tensor) -> MemoryTerms:
-        """Compute what it adds for the parameters of its model as they are."""
+        """Compute the contribution of the memory for the present parameters of the
+        model.
+        """
         memory, same_point = self.read(), tf.convert_to_tensor(self.kept)
         if same_point.shape[1] != W.shape[-1]:
             got = (

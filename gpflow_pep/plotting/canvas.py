@@ -1,5 +1,5 @@
-"""What pictures share: axes, colours, notes, rows as points or a density, checks of
-arrays.
+"""Common parts of pictures: axes, colours, notes, rows as points or a density, checks
+of arrays.
 """
 
 from collections.abc import Callable, Sequence

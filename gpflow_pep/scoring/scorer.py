@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 
 def load_scorer(folder: str | PathLike[str]) -> "Scorer":
-    """Load what :func:`~gpflow_pep.estimators.export_numpy` wrote::
+    """Load a scorer that :func:`~gpflow_pep.estimators.export_numpy` wrote::
 
         scorer = load_scorer("pep_results/scorer")
         mean, sd = scorer.predict(X, return_std=True)
 
-    It needs NumPy and SciPy, and pandas where the inputs are a table. Nothing in the
+    Loading needs NumPy and SciPy, and pandas if the inputs are a table. Nothing in the
     files is run.
 
     :param folder: The folder that was written.
-    :raises ValueError: If a file is missing, damaged or changed, or of a format that is
-        not known.
+    :raises ValueError: If a file is missing, damaged or changed, or has an unknown
+        format.
     """
     saved = read_files(folder, SCORER)
     try:
@@ -63,15 +63,15 @@ def load_scorer(folder: str | PathLike[str]) -> "Scorer":
 class Scorer:
     """A fitted estimator that predicts with NumPy alone; :func:`load_scorer` makes it.
 
-    Inputs X are arrays [N, D] or tables, in the units that the estimator was trained
-    on; others are refused by a ``ValueError``. Columns of tables are found by name. If
-    the estimator was a pipeline that begins with a
-    :class:`~gpflow_pep.tables.TableEncoder`, they are tables like the one that it was
-    trained on.
+    Inputs X are arrays [N, D] or tables, in the units of training; other inputs raise a
+    ``ValueError``. Columns of tables are matched by name. If the estimator was a
+    pipeline that begins with a :class:`~gpflow_pep.tables.TableEncoder`, inputs are
+    tables like the training table.
 
-    ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the
-    columns, where they are known; ``n_features_in_`` is their number; ``noise`` is the
-    likelihood's name; ``formats`` are how the columns of a table are read, or None.
+    ``classes_`` are the labels of a classifier; ``feature_names_in_`` are the names of
+    the columns, if they are known; ``n_features_in_`` is their number; ``noise`` is the
+    name of the likelihood; ``formats`` describe how the columns of a table are read, or
+    are None.
 
     :param saved: What :func:`~gpflow_pep.estimators.export_numpy` writes.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
@@ -100,11 +100,11 @@ class Scorer:
             self.classes_ = parts["labels"]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict y: of a number the mean, [N]; of a class the most probable one, [N].
+        """Predict y, [N]: the mean of a number, or the most probable class.
 
-        :param return_std: Whether to give the standard deviation of y too, noise
+        :param return_std: Whether to return also the standard deviation of y, noise
             included, [N].
-        :raises ValueError: If the standard deviation of a class is asked for.
+        :raises ValueError: If the standard deviation of a class is requested.
         """
         if hasattr(self, "classes_"):
             if return_std:
@@ -117,14 +117,14 @@ class Scorer:
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Array:
         """Predict quantiles of y, [N, Q], of a model with Gaussian noise.
 
-        :param quantiles: Q probabilities in (0, 1).
-        :raises ValueError: If y is a class or its noise another.
+        :param quantiles: The Q probabilities, in (0, 1).
+        :raises ValueError: If y is a class, or if the noise is not Gaussian.
         """
         quantiles = as_probabilities(quantiles)
         return self._predictive(X, "predict_quantiles").quantiles(quantiles)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Predict central intervals of y, [N, 2]: those of the estimator without
+        """Predict central intervals of y, [N, 2], as the estimator does without
         ``calibrate``.
 
         :param coverage: The probability, in (0, 1).
@@ -149,7 +149,8 @@ class Scorer:
         noise.
 
         :param y: Targets, [N], in original units.
-        :raises ValueError: If y are others, or a class, or their noise is another.
+        :raises ValueError: If y does not suit the rows or is a class, or if the noise
+            is not Gaussian.
         """
         predictive = self._predictive(X, "log_densities")
         y = as_vector("y", y)
@@ -169,12 +170,11 @@ class Scorer:
         return far_by_components(self._weights, lambda k: self._models[k].far_rows(X))
 
     def unusual(self, table: Any) -> list[str]:
-        """Name for each row its cells with values unlike those of the training rows,
-        [N].
+        """List for each row its cells whose values are unlike the training rows, [N].
 
         :param table: A table like the one that the estimator was trained on.
-        :raises ValueError: If the columns are others, a cell cannot be read, or the
-            estimator was trained on numbers without a
+        :raises ValueError: If the columns are not those of training, if a cell cannot
+            be read, or if the estimator was trained on numbers without a
             :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self.formats is None:

@@ -46,21 +46,20 @@ _Notes: TypeAlias = list[str | Note]
 
 
 class Cleaned(NamedTuple):
-    """The inputs and the target of a table, and what was done to get them.
+    """The inputs and the target of a table, and notes on how they were read.
 
-    :param X: Inputs: numbers (float64), dates and text; values may be missing.
-    :param y: The target, with no value missing: numbers, or the classes' names. Of
-        several targets, a table of numbers, of which each row has one at least.
+    :param X: The inputs: numbers (float64), dates and text; values may be missing.
+    :param y: The target, without missing values: numbers, or names of classes. Several
+        targets are a table of numbers, with at least one in each row.
     :param kind: "numbers" or "classes".
-    :param notes: What was done, a sentence each.
-    :param formats: How the cells of each input were read, and are to be read in other
+    :param notes: Sentences on what was done to the table.
+    :param formats: How the cells of each input were read, which is used again for other
         tables.
-    :param warnings: What makes scores look better or worse than they are, a sentence or
-        more each.
-    :param limits: -1 where a target is at most the number, as of "<5.8", 1 where it is
-        at least that, else 0; None where all are the numbers themselves.
-    :param blocks: The time of each row, or its group, by which rows are held out; None:
-        at random.
+    :param warnings: Texts on what makes scores look better or worse than they are.
+    :param limits: -1 if a target is at most the number, such as "<5.8", 1 if it is at
+        least the number, and otherwise 0; None if there are no limits.
+    :param blocks: The time or the group of each row, by which rows are held out; None
+        if they are held out at random.
     """
 
     X: pd.DataFrame
@@ -106,36 +105,36 @@ def clean(
     dates: str | None = None,
     missing: Sequence[str | float] = (),
 ) -> Cleaned:
-    """Choose the columns and rows of a table that can be learnt from, and read their
-    cells.
+    """Choose the useful columns and rows of a table, and read their cells.
 
-    How its numbers and dates are written is found once, from all cells, and is part of
-    the formats.
+    The way in which numbers and dates are written is recognised once, from all cells,
+    and is part of the formats.
 
-    Dropped, with a note, are rows without target, columns that number or name the rows,
-    that are empty or constant, or text that differs from row to row. Text that looks
-    like numbers or dates is read as such; numbers such as -999 far outside the others
-    are missing values, and words that differ in capitals or spaces are one.
+    Rows without a target are dropped, with a note, and so are columns that number or
+    name the rows, columns that are empty or constant, and text that differs from row to
+    row. Text that looks like numbers or dates is converted to them. Numbers such as
+    -999, far outside the others, are read as missing values. Words that differ only in
+    capitals or spaces are read as the same word.
 
     :param frame: The table, of pandas or polars.
-    :param target: The name of the column to predict, or its place from 0; or of several
-        columns of numbers.
+    :param target: The column to predict: its name, or its position counted from 0; or
+        several columns of numbers.
     :param drop: Columns to leave out.
     :param drop_missing: Whether rows in which an input is missing are left out.
-    :param task: "regression" or "classification"; None: classes are text, truth values,
-        and numbers that are only two.
-    :param as_written: Columns whose numbers and words are values as they are written:
-        -999 is a number, Yes and yes are two words, and numbers with a unit or zeros
-        before them are text.
-    :param limits: Whether targets such as "<5.8" are limits of what was not measured,
-        for the likelihood "tobit"; else they are refused.
-    :param decimal: The decimal mark, "." or ","; None: from the cells.
-    :param thousands: What separates thousands; None: from the cells.
-    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None: from
-        the cells.
-    :param missing: Words and numbers that stand for no value, in all columns.
-    :raises ValueError: If a column does not exist or can be read in two ways, a number
-        is infinite, all targets are equal, no input is left, or fewer than 10 rows are.
+    :param task: The kind of target, "regression" or "classification". None treats text,
+        truth values and numbers with only two values as classes.
+    :param as_written: Columns to read exactly as written: -999 is a number, Yes and yes
+        are two words, and numbers with a unit or leading zeros are text.
+    :param limits: Whether targets such as "<5.8" are read as limits, for the likelihood
+        "tobit"; otherwise they raise an error.
+    :param decimal: The decimal mark, "." or ","; None recognises it.
+    :param thousands: The separator of thousands; None recognises it.
+    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None
+        recognises it.
+    :param missing: Words and numbers that mean a missing value, in all columns.
+    :raises ValueError: If a column does not exist or can be read in two ways, if a
+        number is infinite, if all targets are equal, or if no input or fewer than 10
+        rows remain.
     """
     _check_task(task)
     table = _as_distinct_table(frame)
@@ -386,7 +385,7 @@ def make_preparation(
         model = make_pipeline(make_preparation(X, formats), PEPRegressor()).fit(X, y)
         model.predict(read_table("new.csv")[list(X.columns)])
 
-    It is not fitted yet: medians and values are learnt from training rows alone.
+    The step is not fitted: it learns medians and values from training rows only.
 
     :param X: Inputs; the ``attrs`` have the conventions of their table, if they are
         known.

@@ -44,28 +44,28 @@ def read_table(
 
     The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start
     with # or be titles, the names may be absent, and rows may begin with a name or
-    number as R writes them. Arguments that are None are recognised; the ``attrs`` of
-    the table have those of text or of a sheet by these names, and under "notes" and
-    "warnings" sentences on what was done to it, if anything. Columns of plain numbers
-    become numbers, and empty cells in them, NA, ? and other such marks are missing. All
-    other cells stay text, as they are but for spaces before them; so do numbers such as
-    1,234 where no cell of the file shows which mark is that of decimals, and numbers
-    that are in two cells on average beside NA or ?, which may be a class.
+    number as R writes them. Arguments that are None are recognised. The ``attrs`` of
+    the table have the recognised arguments by name, and under "notes" and "warnings"
+    sentences on what was done to the table. Columns of plain numbers become numbers; in
+    these, empty cells, NA, ? and similar marks are missing. All other cells remain
+    text, without leading spaces. So do numbers such as 1,234 if no cell of the file
+    shows which mark is the decimal mark, and numbers with NA or ? that repeat, which
+    may be classes.
 
     :param path: The file; "-" for the standard input.
-    :param sep: What separates the cells: a character, or the regular expression for
+    :param sep: The separator of the cells: a character, or the regular expression for
         spaces.
     :param decimal: The decimal mark, "." or ",".
-    :param thousands: What separates thousands: "." or ",", which is no decimal mark
-        then, or another mark.
-    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in
-        none of them is taken as Windows-1252.
-    :param header: Whether the first line has the names of columns; without they are x0,
-        x1, ...
-    :param sheet: The name of a sheet of an Excel file; None: the first that is not
-        empty.
-    :raises ValueError: If there is no such file, or it is empty, is no text, has no
-        rows but the names, or rows that are longer than the line of names.
+    :param thousands: The separator of thousands: "." or ",", which is then not the
+        decimal mark, or another mark.
+    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; other
+        text is read as Windows-1252.
+    :param header: Whether the first line has the column names; columns without names
+        are called x0, x1, ...
+    :param sheet: The name of a sheet of an Excel file; None selects the first that is
+        not empty.
+    :raises ValueError: If there is no such file, or if it is empty, is not text, has
+        only column names, or has rows that are longer than the line of names.
     """
     stated = given_conventions(decimal, thousands)
     try:

@@ -499,7 +499,7 @@ def test_a_baseline_with_smaller_errors_is_named() -> None:
     )
     comparison.held_out["alpha 0"] = table
     text = (
-        "Use its intervals. For means, take boosted trees (RMSE 2.6 instead of 4.955)."
+        "Use its intervals. For means, use boosted trees (RMSE 2.6 instead of 4.955)."
     )
     assert usable_for(comparison) == text
     close = [
@@ -513,7 +513,7 @@ def test_medians_are_ours_where_means_are_of_trees() -> None:
     comparison = made(nlpd, **{"boosted trees": errors(2.1, 1.0, 2.0)})
     table = comparison.held_out["default"]
     table["mean"] = 0.5 * table["true"]
-    trees = "or means, take boosted trees (RMSE 1 instead of 2.2)"
+    trees = "or means, use boosted trees (RMSE 1 instead of 2.2)"
     assert usable_for(comparison) == f"Use its intervals. F{trees}."
     settings = replace(comparison.settings, likelihood="log_normal")
     table = table.assign(true=np.exp(table["true"]), median=np.exp(table["mean"]))
@@ -650,8 +650,8 @@ def test_nothing_is_best_if_all_failed() -> None:
     "width, shown",
     [
         (110, "90% coverage seconds"),
-        (80, "report.html has converged"),
-        (40, "html has RMSE, MAE, 90"),
+        (80, "report.html also has converged"),
+        (40, "html also has RMSE, MAE, 90"),
     ],
 )
 def test_the_table_fits_a_terminal(width: int, shown: str) -> None:

@@ -307,7 +307,7 @@ def test_classes_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "model_" in fitted.__getstate__()  # in a save alone skops sees another state
     monkeypatch.delitem(sys.modules, __name__)
     with pytest.raises(
-        ValueError, match=f"got a class of the module {__name__}, .* Import it"
+        ValueError, match=f"got a class of the module {__name__}, .* Import the module"
     ):
         load_estimator(tmp_path)
 

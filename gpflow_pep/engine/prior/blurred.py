@@ -40,19 +40,21 @@ class BlurredInducingPoints(InducingPointsBase):
     r"""Inducing variables :math:`g_m = \int f(x) N(x; z_m, C_m) dx` (Qi, Abdel-Gawad &
     Minka 2010).
 
-    They serve wherever GPflow's inducing points do. Kernels: ``SquaredExponential`` and
-    ``Constant``, and any ``Sum`` or ``Product`` of such; there is no closed form for
-    others.
+    They can be used in all places of GPflow's inducing points. The kernel must be
+    ``SquaredExponential`` or ``Constant``, or any ``Sum`` or ``Product`` of these;
+    there is no closed form for other kernels.
 
-    Trainable are ``Z`` and ``covariance_sqrt``, the square root of the covariances:
-    standard deviations of either sign, or lower triangular matrices. It has no lower
-    limit, so that a covariance may be exactly 0: a point. There the gradient with
-    respect to the root is 0 as well: to train covariances, start from positive ones.
+    ``Z`` and ``covariance_sqrt`` are trainable. The latter is the square root of the
+    covariances: standard deviations of either sign, or lower triangular matrices. It
+    has no lower limit, so that a covariance may be exactly 0, which is a point. There
+    the gradient with respect to the root is 0 as well, so start from positive
+    covariances if you train them.
 
-    :param Z: Centres, [M, D].
+    :param Z: The centres, [M, D].
     :param covariance: The covariances: spherical [M], diagonal [M, D] or full [M, D,
         D]; positive semi-definite.
-    :raises ValueError: If shapes do not agree, or a covariance is not one.
+    :raises ValueError: If shapes do not agree, or if a covariance is not positive
+        semi-definite.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ _DISTRIBUTIONS = (
     "StudentT",
     "Uniform",
 )
-PROBABILITY: dict[str, type] = {
+PROBABILITY: dict[str, Any] = {
     **{name: getattr(tfp.bijectors, name) for name in _BIJECTORS},
     **{name: getattr(tfp.distributions, name) for name in _DISTRIBUTIONS},
 }

@@ -120,7 +120,7 @@ def refuse_missing(y: Any, noun: str) -> None:
             "y",
             f"no {noun} in {counted(int(number), 'row')} of {len(missing)}",
             f"a {noun} in each row",
-            "Leave out the rows without a {noun}.",
+            f"Leave out the rows without a {noun}.",
         )
 
 

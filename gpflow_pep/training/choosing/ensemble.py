@@ -1,5 +1,5 @@
-"""Models whose predictive density is an ensemble of those of others: moments,
-densities, draws.
+"""Models whose predictive density is a mixture of the densities of other models:
+moments, densities and draws.
 """
 
 import abc
@@ -86,11 +86,12 @@ class EnsemblePredictions(Module):
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        """Compute mean and covariance of f under the ensemble, which is no Gaussian.
+        """Compute mean and covariance of f under the ensemble, whose density is not
+        Gaussian.
 
         :param full_cov: Whether to compute the covariances of rows.
-        :param full_output_cov: Whether to compute those of outputs; not both.
-        :raises ValueError: If both covariances are asked for.
+        :param full_output_cov: Whether to compute the covariances of outputs; not both.
+        :raises ValueError: If both covariances are requested.
         """
         if full_cov and full_output_cov:
             raise checks.refusal(
@@ -158,8 +159,8 @@ class EnsemblePredictions(Module):
 
     @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(self, Xnew: InputData) -> tf.Tensor:
-        """Compute the probability of each class at new rows; refuse targets that are no
-        classes.
+        """Compute the probability of each class at new rows; refuse targets that are
+        not classes.
         """
         number = num_classes(self.likelihoods[0])
         probabilities = [
@@ -206,7 +207,8 @@ class EnsemblePredictions(Module):
 
         :param num_samples: S.
         :param full_cov: Whether rows are drawn jointly.
-        :param seed: The same seed gives the same draws; None: others each time.
+        :param seed: Seed of the draws: the same seed gives the same draws. None gives
+            new draws each time.
         """
         return self._draw(Xnew, num_samples, full_cov, seed, lambda k, f, random: f)
 
@@ -221,7 +223,7 @@ class EnsemblePredictions(Module):
     ) -> tf.Tensor:
         """Draw targets given :meth:`predict_f_samples`, whose arguments these are.
 
-        :raises ValueError: If nothing is known that draws from the likelihood.
+        :raises ValueError: If the likelihood cannot be sampled.
         """
         if any(traits(likelihood).draw is None for likelihood in self.likelihoods):
             raise checks.refusal(
@@ -318,7 +320,7 @@ def _root_of(covariance: AnyNDArray) -> AnyNDArray:
 
 
 class EnsembleRecord(NamedTuple):
-    """How an ensemble came about."""
+    """How the weights of an ensemble were chosen."""
 
     alphas: tuple[float | None, ...]
     """The power of each component; None where it has none, or several."""
@@ -336,21 +338,22 @@ class EnsembleRecord(NamedTuple):
 class Ensemble(EnsemblePredictions):
     """An ensemble of models of one kind of likelihood.
 
-    Its predictions are those of :class:`EnsemblePredictions` and follow the parameters
-    of the models; :meth:`posterior` keeps what predictions need.
+    The predictions are described in :class:`EnsemblePredictions` and follow the
+    parameters of the models; :meth:`posterior` stores what predictions need.
 
-    :param models: The components: of one number of latent functions and one kind of
-        likelihood.
-    :param weights: [K], at least 0, with sum 1; None: all equal.
-    :param record: How they came about.
+    :param models: The components, which have the same number of latent functions and
+        one kind of likelihood.
+    :param weights: The weights, [K], each at least 0, with sum 1; None makes them
+        equal.
+    :param record: How the weights were chosen.
     :param near: How the predictions of each component use near training rows
-        (:mod:`gpflow_pep.training.choosing.near`), None where they do not. None: no
-        component does.
-    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN
-        where unknown; each component is conditioned on them
-        (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
-        What is predicted of a known output is another reading, whose white noise is not
-        that of the known one.
+        (:mod:`gpflow_pep.training.choosing.near`), with None for a component that does
+        not. None if no component uses near rows.
+    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], with
+        NaN for unknown ones. Each component is conditioned on them
+        (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights do not change. The
+        prediction of a known output describes another reading, with different white
+        noise.
     :raises ValueError: If the models or the weights do not fit together.
     """
 
@@ -374,9 +377,8 @@ class Ensemble(EnsemblePredictions):
 
     @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def impute_y(self) -> MeanAndVariance:
-        """Compute mean and variance of the targets that are missing in the rows of the
-        data, as ``impute_y`` of the components does, the spread of their means
-        included.
+        """Compute mean and variance of the missing targets in the rows of the data, as
+        ``impute_y`` of the components does, including the spread of their means.
 
         :raises ValueError: If the components are not of mixed outputs.
         """

@@ -1,4 +1,4 @@
-"""What a run of training keeps to go on, and writes: record, checkpoints, scalars."""
+"""The state and the output of a training run: record, checkpoints and scalars."""
 
 import dataclasses
 import importlib.util
@@ -19,9 +19,7 @@ from ...engine.checks import message, reason, refusal
 
 
 class EarlyStopping(NamedTuple):
-    """Stop when a held-out metric gets no better, and keep the parameters that were
-    best.
-    """
+    """Stop when a held-out metric does not improve, and keep the best parameters."""
 
     metric: str  #: Its name in what ``evaluate`` returns.
     patience: int  #: Stop after as many evaluations without a better value.
@@ -39,7 +37,7 @@ class Evaluation(NamedTuple):
 
 
 class FitRecord(NamedTuple):
-    """The record of :func:`fit`, with that of the runs before where it resumed."""
+    """The record of :func:`fit`, including earlier runs if it resumed."""
 
     num_steps: int
     seconds: float

@@ -2,9 +2,9 @@
 TensorBoard.
 
 :func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its
-estimate of the training loss, a step of the optimiser. Where a checkpoint directory is
-given, the whole state of the loop is in there, and the same call after the process was
-killed goes on to the same numbers.
+estimate of the training loss, a step of the optimiser. If a checkpoint directory is
+given, it holds the whole state of the loop: after the process was killed, the same call
+continues to the same numbers.
 """
 
 import signal
@@ -54,15 +54,16 @@ REMEDY = (
 
 
 def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epochs:
-    """Rows in memory as batches for :func:`fit`, in another order each epoch.
+    """Make batches for :func:`fit` of rows in memory, in another order each epoch.
 
     :param data: X [N, D] and Y [N, P].
-    :param batch_size: Rows in a batch. Rows that are left over when batches are full
-        wait for another epoch.
-    :param seed: The same seed gives the same batches, in any process.
+    :param batch_size: The number of rows in a batch. Rows that do not fill a batch wait
+        for another epoch.
+    :param seed: Seed of the batches: the same seed gives the same batches, in any
+        process.
     :return: A function of the number of the epoch.
-    :raises ValueError: If the batch size is no positive integer or more than there are
-        rows.
+    :raises ValueError: If the batch size is not a positive integer, or if it is larger
+        than the number of rows.
     """
     X, Y = as_pair(data)
     check_positive("batch_size", batch_size)
@@ -112,54 +113,56 @@ def fit(
         optimizer = tf_keras.optimizers.Adam(0.01)
         record = pep.training.fit(model, batches, num_steps=2000, optimizer=optimizer)
 
-    :param model: One that takes its data in batches, such as ``ARPEP`` or
-        ``gpflow.models.SVGP``; or ``PEP``; or ``PEPRegression`` by near rows.
-    :param batches: What each step takes one of. For ``PEP`` its
-        ``minibatch_training_loss_closure``, for it and ``PEPRegression`` their
-        ``near_row_training_loss_closure``. For other models a ``tf.data.Dataset`` of
-        batches (X, Y), read again when it ends; or a function of the number of the
-        epoch that returns that epoch's, as :func:`shuffled_batches` does. A run that
-        resumes reads its epoch again and skips the batches it had: the numbers are the
-        same where the batches are.
-    :param num_steps: How many steps in all, those before resuming counted.
-    :param optimizer: Any of ``tf_keras.optimizers``, with a learning rate or a
-        schedule.
-    :param natural_gradient: Trains ``q_mu`` and ``q_sqrt`` of models that have such
-        parameters; the optimiser gets the others. A number in (0, 1], or a schedule of
-        it, is the length of a step along the natural gradient, shortened where q would
-        become improper or go too far
-        (:func:`gpflow_pep.training.fitting.natural.natural_step`). It is taken along
-        with the optimiser's, by the same gradient, and costs little. True is 0.1.
-        GPflow's takes a step before each of the optimiser's, with a gradient of its
-        own; where q would become improper, training stops.
-    :param evaluate: Computes held-out metrics. What it does to the model is undone.
-    :param evaluate_every: Steps between evaluations.
-    :param early_stopping: Needs ``evaluate``. The model gets the best evaluation's
-        parameters in the end, whether or not it stopped.
-    :param checkpoint_dir: Where to keep the state of the run. If one is there, the run
-        resumes: the model and the optimiser get its values.
-    :param checkpoint_every: Steps between checkpoints; there is one after the last step
-        too.
-    :param log_dir: Where to write scalars for TensorBoard: loss, seconds of a step,
+    :param model: A model that gets its data in batches, such as ``ARPEP`` or
+        ``gpflow.models.SVGP``; or ``PEP``; or ``PEPRegression`` with near rows.
+    :param batches: The batches, of which each step uses one. For ``PEP`` pass its
+        ``minibatch_training_loss_closure``; for ``PEP`` and ``PEPRegression`` with near
+        rows, their ``near_row_training_loss_closure``. For other models pass a
+        ``tf.data.Dataset`` of batches (X, Y), which is read again when it ends, or a
+        function that returns the dataset of an epoch by its number, such as
+        :func:`shuffled_batches`. A run that resumes reads its epoch again and skips the
+        batches it had: the numbers are the same if the batches are.
+    :param num_steps: The total number of steps, including those before resuming.
+    :param optimizer: Any optimizer of ``tf_keras.optimizers``, with a learning rate or
+        a schedule.
+    :param natural_gradient: How ``q_mu`` and ``q_sqrt`` are trained in models that have
+        such parameters; the optimiser trains the other parameters. A number in (0, 1],
+        or a schedule of it, is the length of a step along the natural gradient, which
+        is shortened if q would become improper or move too far
+        (:func:`gpflow_pep.training.fitting.natural.natural_step`). This step uses the
+        gradient of the optimiser's step and costs little. True selects 0.1. GPflow's
+        ``NaturalGradient`` makes a step before each step of the optimiser, with a
+        separate gradient; if q would become improper, training stops.
+    :param evaluate: A function of the model that computes held-out metrics. Its changes
+        to the model are undone.
+    :param evaluate_every: The number of steps between evaluations.
+    :param early_stopping: When to stop; it needs ``evaluate``. In the end the model
+        gets the parameters of the best evaluation, whether or not training stopped
+        early.
+    :param checkpoint_dir: The folder for the state of the run. If it has a checkpoint,
+        the run resumes: the model and the optimiser get its values.
+    :param checkpoint_every: The number of steps between checkpoints; the last step also
+        writes one.
+    :param log_dir: The folder for scalars of TensorBoard: loss, seconds of a step,
         metrics.
-    :param log_every: Steps between scalars of the loss.
-    :param progress: Whether to show a bar on stderr.
-    :param strategy: ``tf.distribute.MirroredStrategy`` or
+    :param log_every: The number of steps between scalars of the loss.
+    :param progress: Whether to show a progress bar on stderr.
+    :param strategy: A ``tf.distribute.MirroredStrategy`` or
         ``MultiWorkerMirroredStrategy``, under whose ``scope()`` the model and the
-        optimiser were made. Each replica takes its share of the rows of every batch,
-        and a step is that of one process with the whole batch. All processes make the
-        same call; the chief alone writes, and its metrics count.
-    :raises ValueError: If a number is no positive integer, the model takes no batches
-        or has nothing to train, or an argument is of another kind; if the loss, a
-        gradient or a metric becomes NaN or infinite, or the model refuses a batch. The
-        message names the step.
+        optimiser were made. Each replica computes its share of the rows of every batch,
+        and a step equals the step of one process with the whole batch. All processes
+        make the same call; only the chief writes files, and its metrics are used.
+    :raises ValueError: If a number is not a positive integer, if the model cannot be
+        trained in batches or has nothing to train, or if an argument is of another
+        kind; also if the loss, a gradient or a metric becomes NaN or infinite, or if
+        the model refuses a batch. The message gives the step.
     :raises OSError: If a checkpoint or scalars cannot be written. The model has the
-        parameters of the newest step, and earlier checkpoints are as they were.
+        parameters of the newest step, and earlier checkpoints are kept.
     :raises RuntimeError: If another process of the strategy stopped.
 
-    An interrupt (Ctrl-C) ends training after the step under way. The model keeps the
-    parameters of the newest step, and where there is a checkpoint directory, so does a
-    checkpoint.
+    An interrupt (Ctrl-C) ends training after the running step. The model keeps the
+    parameters of the newest step, and if there is a checkpoint directory, a checkpoint
+    has them too.
     """
     every = _Every(evaluate_every, checkpoint_every, log_every)
     check_positive("num_steps", num_steps)
