@@ -102,8 +102,11 @@ def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
     page = (out / "report.html").read_text()
     assert len(page) > 10_000
     for words in (result.output, page):
-        assert "The folder model holds training rows" in words
-        no_scorer = "No folder scorer, for predictions without TensorFlow: " in words
+        rows = comparison.model[-1].rows_held_.training
+        assert f"{rows} of {rows} training rows are in the folder model: " in words
+        no_scorer = (
+            "There is no folder scorer for predictions without TensorFlow: " in words
+        )
         assert no_scorer == (kind in WITHOUT_SCORER) != (out / "scorer").exists()
     model = load_estimator(out / "model")
     rows = table.drop(columns=targets).iloc[1::-1, ::-1]  # in another order

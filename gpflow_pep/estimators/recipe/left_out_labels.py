@@ -23,8 +23,8 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray
 from scipy.linalg import cholesky, solve_triangular
 
-from ..engine.factors import tilted_derivatives
-from ..engine.sites.implicit import ConvergedRows
+from ...engine.factors import tilted_derivatives
+from ...engine.sites.implicit import ConvergedRows
 
 #: Sites that change with a row. With as many as there are others it is a refit.
 NEIGHBOURS = 40
