@@ -421,7 +421,7 @@ def derivatives_in_moments_and_parameters(
     likelihood, parameters = _unwatched(likelihood, parameters)
     pieces = chunks.row_chunks(rows, ROWS_OF_A_TAPE)
     parts = [
-        _derivatives(likelihood, *pieces.take(k), parameters)
+        _derivatives(likelihood, *pieces.take(k), parameters=parameters)
         for k in range(pieces.count)
     ]
     if len(parts) == 1:
