@@ -417,11 +417,11 @@ def derivatives_in_moments_and_parameters(
         alpha = tf.expand_dims(alpha, 0)
     rows = tf.convert_to_tensor(X), Fmu, Fvar, Y, alpha
     if not tf.executing_eagerly():
-        return _derivatives(likelihood, *rows, parameters)
+        return _derivatives(likelihood, parameters, *rows)
     likelihood, parameters = _unwatched(likelihood, parameters)
     pieces = chunks.row_chunks(rows, ROWS_OF_A_TAPE)
     parts = [
-        _derivatives(likelihood, *pieces.take(k), parameters=parameters)
+        _derivatives(likelihood, parameters, *pieces.take(k))
         for k in range(pieces.count)
     ]
     if len(parts) == 1:
@@ -456,12 +456,12 @@ def _unwatched(
 
 def _derivatives(
     likelihood: Likelihood,
+    parameters: Sequence[tf.Variable],
     X: Tensor,
     Fmu: Tensor,
     Fvar: Tensor,
     Y: Tensor,
     alpha: Tensor,
-    parameters: Sequence[tf.Variable],
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
     """See :func:`derivatives_in_moments_and_parameters`."""
     sources = Fmu, Fvar, *parameters
