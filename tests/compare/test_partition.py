@@ -422,7 +422,10 @@ def test_the_order_of_classes() -> None:
     for order, message in (
         (words[:2], r"order: got 'stable', 'worse' without 'admitted', expected all"),
         ([*words, "dead"], r"order: got 'dead', expected classes of 'y': 'admitted'"),
-        (["worse", "worse"], r"order: got \['worse', 'worse'\], expected distinct classes"),
+        (
+            ["worse", "worse"],
+            r"order: got \['worse', 'worse'\], expected distinct classes",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             clean_for(table, "y", Settings(likelihood="ordinal", order=order))
@@ -509,7 +512,7 @@ def test_smaller_tables_are_the_latest_or_groups(
         (
             {"nhs id": [f"N{n}" for n in np.arange(60) % 15]},
             {},
-            ["--time-column day", "Columns 'patient', 'nhs id' may name"],
+            ["--time-column day", "Columns 'patient', 'nhs id' may say"],
         ),
         ({}, {"time_column": "day"}, []),
         ({}, {"group_column": "patient"}, []),
