@@ -44,7 +44,7 @@ from ..training.choosing.ensemble import (
 from ..training.choosing.near import LEAST_ROWS
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
 from ..training.fitting.points import OVER, copies_of, may_be_trials
-from .recipe.regression import Stack
+from .recipe.stack import Stack
 from .rows_held import RowsHeld, count_rows_held
 from .single.exact import Hyperparameters
 from .single.inputs import (
@@ -69,7 +69,14 @@ from .single.parts import (
     wants_near_rows,
 )
 from .single.target_units import log_slopes
-from .single.trainer import Attempts, Trained, tied_model, train_by_batches, train_model
+from .single.trainer import (
+    Attempts,
+    Trained,
+    Training,
+    tied_model,
+    train_by_batches,
+    train_model,
+)
 
 #: ``num_inducing="auto"`` starts with the first number of inducing points and adds
 #: others as long as a score rises. With thousands of rows it starts with the second
@@ -331,14 +338,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             model = self._make_model((X, Y), *parts, alpha=alpha)
         if before is not None:
             assign_same(model, heaviest(before, from_points=True))
+        training = self._training()
         if batch_size is not None:
             self.record_ = None
             options = batch_size, seed, attempts.end
-            self.n_iter_ = train_by_batches(self, model, (X, Y), *options)
+            self.n_iter_ = train_by_batches(training, model, (X, Y), *options)
         else:
             few = points.num_inducing < len(np.unique(X, axis=0))
             attempts = attempts._replace(grows=attempts.grows and bool(few))
-            trained = train_model(self, model, (X, Y), attempts, seed)
+            trained = train_model(training, model, (X, Y), attempts, seed)
             model, self.record_, self._judged = trained.model, trained.record, trained
             self.n_iter_ = trained.record.iterations
             if trained.scores is not None:
@@ -638,6 +646,17 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if objective != "evidence" or isinstance(self.ard, bool | np.bool_):
             return objective
         return near_lengthscales(float(self.ard))
+
+    def _training(self) -> Training:
+        """Give the settings of training."""
+        return Training(
+            objective=self._objective(),
+            max_iterations=self.max_iterations,
+            progress=self.verbose,
+            cache_key=self._cache_key(),
+            holder=self._training_model,
+            drops_powers=isinstance(self.alpha, str) and self.alpha == "auto",
+        )
 
     def _training_model(self, model: GPModel) -> Any:
         """Return the object that holds the data and the loss of a model."""

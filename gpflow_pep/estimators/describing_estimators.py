@@ -19,7 +19,7 @@ from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..training.choosing.ensemble import Ensemble, components
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .recipe.regression import Stack
+from .recipe.stack import Stack
 from .regressor import PEPRegressor
 from .rows_held import RowsHeld
 from .single.describing import Described, Describer, Loader, check_same

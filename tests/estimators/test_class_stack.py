@@ -17,6 +17,7 @@ from gpflow_pep.distributions import Recalibration
 from gpflow_pep.estimators import PEPClassifier, classifier
 from gpflow_pep.estimators.recipe import classes as class_stack
 from gpflow_pep.estimators.recipe.classes import is_ordinal, order_of_labels
+from gpflow_pep.estimators.recipe.recipe import Candidate, Recipe
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.training import Ensemble
 from gpflow_pep.training.fitting.objectives import near_lengthscales
@@ -156,13 +157,13 @@ def test_classes_without_order_have_a_component_with_wrong_labels(
 def test_components_stay_where_the_ordinal_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(*arguments: Any, **options: Any) -> Any:
-        if arguments[3]["likelihood"] != "softmax":
+    def failing(recipe: Recipe, candidate: Candidate, **options: Any) -> Any:
+        if candidate.likelihood != "softmax":
             raise ValueError("no factor")
-        return component(*arguments, **options)
+        return train(recipe, candidate, **options)
 
-    component = class_stack.component
-    monkeypatch.setattr(class_stack, "component", failing)
+    train = Recipe.train
+    monkeypatch.setattr(Recipe, "train", failing)
     fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, WORDS)
     assert [part.inputs for part in fitted.components_] == ["yeo-johnson", "standard"]
 

@@ -139,7 +139,8 @@ def test_rows_left_out_judge_many(
     ):
         monkeypatch.setattr(room, name, value)
     alpha = "auto" if is_much_work else "mix"
-    fitted = PEPRegressor("rbf", alpha=alpha, near_rows=0, random_state=0).fit(X, Y)
+    options: dict[str, Any] = {"alpha": alpha, "near_rows": 0, "random_state": 0}
+    fitted = PEPRegressor(**options, batch_size=None).fit(X, Y)
     assert fitted.record_ is not None and fitted.record_.points[0].num_inducing == 4
     on_some = [score.objective for score in fitted.record_.points]
     assert (
@@ -156,11 +157,11 @@ def test_rows_left_out_judge_many(
         x, y = map(np.asarray, model.data)
         assert len(x) == 45
         parts = model.kernel, model.inducing_variable
-        options: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "alpha": model.alpha.numpy(),
             "likelihood": model.likelihood,
         }
-        some = PEPRegression((x[rest], y[rest]), *parts, **options)
+        some = PEPRegression((x[rest], y[rest]), *parts, **settings)
         for found, expected in zip(
             (mean, variance), some.predict_y(x[judged.left_out])
         ):
@@ -270,7 +271,7 @@ def test_minibatches_end_in_time() -> None:
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPRegressor(max_seconds=8.0)
-    train = trainer.Trainer(estimator, 4, time.perf_counter() + 8.0)
+    train = trainer.Trainer(estimator._training(), 4, time.perf_counter() + 8.0)
     monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
     assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
 

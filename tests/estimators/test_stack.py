@@ -459,9 +459,9 @@ def test_scouts_of_more_rows(
     fitted = PEPRegressor(random_state=0, max_seconds=1000.0).fit(X, Y)
     (part,), recalibration = fitted.components_, fitted.recalibration_
     assert_allclose([fitted.weights_, fitted.mean_weights_], 1.0, rtol=1e-12)
-    tried = "Matern, transforms"
+    tried = "Matern, Yeo-Johnson inputs, warped targets"
     if most == 100:
-        tried = "additive kernel, transforms, varying noise"
+        tried = "additive kernel, Yeo-Johnson inputs, warped targets, varying noise"
     (line, *_) = fitted.summary().splitlines()
     assert f"in a trial with 25, the model with {tried} is " in line
     if most == 100:

@@ -19,9 +19,8 @@ choose its inputs.
 """
 
 import copy
-import sys
-import time
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,15 +32,15 @@ from scipy.stats import sem
 
 from ...distributions import Recalibration
 from ...engine.factors import class_probabilities
-from ...engine.refusals import counted
 from ...engine.sites.posterior import Marginals, Sites, cavity
 from ...tables.grades import numbers_of, order_of_labels
-from ...training import ensemble_weights
 from ...training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
 from ...training.fitting.objectives import FAILURES
-from ...training.fitting.points import gains, numbers_of_copies
+from ...training.fitting.points import gains
 from ..single.inputs import listed
-from .regression import LEAST_SECONDS, LEFT_OUT, Stack, component
+from .recipe import LEFT_OUT, Candidate, Judged, Recipe, Rule
+from .regression import LEAST_SECONDS
+from .stack import Stack
 
 #: On 2000 generated rows the log loss of the components less that of one model was
 #: -.019, -.008, -.031 and +.029, in .45 to .79 of the seconds; on 3500 rows -.027 in
@@ -54,13 +53,14 @@ SCOUT_ROWS = 400
 #: The held-out log loss with a spread of .7 and of 1 differed by .004 at most on five
 #: generated tables. Without a prior (infinity) it was .04 worse on digits (200 rows, 64
 #: inputs), and with one lengthscale (0) .17 worse where most inputs are noise.
-COMMON = {
-    "kernel": "matern52",
-    "ard": 0.7,
-    "inducing": "rows",
-    "alpha": 0.5,
-    "verbose": False,
-}
+COMMON = Candidate(
+    kernel="matern52",
+    ard=0.7,
+    inducing="rows",
+    alpha=0.5,
+    near_rows=0,
+    verbose=False,
+)
 #: On 600 rows of two classes and ten inputs 400 points had a log loss of .306 and 150
 #: of .334; of two inputs both had the same.
 POINTS_OF_TWO, POINTS_OF_MORE, POINTS_OF_AN_INPUT = 400, 150, 50
@@ -73,6 +73,13 @@ STEPS = 20, 50, 4, 8
 #: generated tables the log loss falls by .003 and the calibration error from .036 to
 #: .028, with .1 and .4 too.
 SPREAD = 0.2
+
+
+#: Names of components by their likelihoods.
+NAMES = {
+    "ordinal": "Classes in order",
+    "noisy_multiclass": "Three labels in a hundred treated as wrong",
+}
 
 
 def fit_class_stack(
@@ -89,184 +96,183 @@ def fit_class_stack(
     :param seconds: The most seconds of it.
     :param only_inputs: Whether there are only the two that differ in the inputs.
     """
-    end = time.perf_counter() + seconds
+    recipe = Recipe(estimator, X, Y, seconds)
     if len(X) >= MANY_ROWS:
-        return _fit_many(estimator, X, Y, seconds, end)
-    recipe = _Recipe(estimator, X, Y, end)
-    several = len(estimator.classes_) > 2
-    number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + X.shape[1]))
-    same: dict[str, Any] = {
-        "likelihood": "softmax" if several else "bernoulli",
-        "near_rows": 0,
-        "num_inducing": POINTS_OF_MORE if several else number,
-    }
-    first = "Inputs made nearly Gaussian (Yeo-Johnson)"
-    steps = recipe.steps(1 if several else 0)
-    if recipe.given.get("inputs") == "standard":
-        first = "Standardised inputs" if estimator.standardize else "Inputs as they are"
-    recipe.add(first, estimator, same | steps | {"inputs": "yeo-johnson"})
-    if not several and len(X) >= LEAST_ROWS:
-        near = recipe.near_labels()
+        return _fit_many(recipe)
+    num_classes = len(estimator.classes_)
+    recipe.log.note(
+        f"{recipe.size}, {num_classes} classes{recipe.same}: Gaussian processes."
+        f" {LEFT_OUT.format('probability')}"
+    )
+    bent, standard = _candidates(recipe)
+    judged = [_judged(recipe, bent)]
+    if num_classes == 2 and len(X) >= LEAST_ROWS:
+        near = _near_labels(recipe, judged[0])
         if near is not None:
-            return _alone(near, len(X))
-    same["warm_start"] = True
-    standard = same | recipe.steps(2) | {"inputs": "standard"}
-    if "inputs" not in recipe.given:
-        recipe.add("Standardised inputs", recipe.parts[0], standard)
-    if several and not only_inputs and "likelihood" not in recipe.given:
-        recipe.add_another_likelihood(same)
-    return recipe.mix()
+            return _alone(recipe, near)
+    if not standard.is_like(replace(bent, warm_start=True)):
+        judged += _more(recipe, judged, standard)
+    if num_classes > 2 and not only_inputs and "likelihood" not in recipe.given:
+        judged += _another_likelihood(recipe, judged)
+    return recipe.mix(judged, Y[:, 0].astype(int), RULE, _describe)
 
 
-def _alone(part: Any, num_rows: int, lines: Iterable[str] = ()) -> Stack:
-    """Make a stack of one component."""
-    lines = (*lines, f"{num_rows} rows: {part._one_line()}")
-    return Stack((part,), np.ones(1), np.ones(1), Recalibration(), lines)
-
-
-def _fit_many(
-    estimator: Any,
-    X: AnyNDArray,
-    Y: AnyNDArray,
-    seconds: float,
-    end: float,
-) -> Stack:
-    """Train one component; some of the rows choose how its inputs are transformed."""
-    lines: list[str] = []
-    given = estimator._settings_of_all_models()
-    inputs = given.get("inputs", "standard")
-    if seconds >= LEAST_SECONDS and "inputs" not in given:
-        order = np.random.default_rng(estimator._seed()).permutation(len(X))
-        some = order[:SCOUT_ROWS]
-        scout = fit_class_stack(estimator, X[some], Y[some], 0.5 * seconds, True)
-        lines = ["Some rows choose how inputs are transformed.", *scout.lines]
-        inputs = scout.heaviest.inputs
-    left = end - time.perf_counter()
-    if given:
-        lines.append(f"All models with {listed(given)}.")
-    part = component(estimator, X, Y, {"inputs": inputs}, left)
-    return _alone(part, len(X), lines)
-
-
-class _Recipe:
-    """Components for rows X [N, D] with numbers of classes Y [N, 1], as they are
-    trained until the time is over, with their predictions of rows left out.
+def _candidates(recipe: Recipe) -> tuple[Candidate, Candidate]:
+    """Give the components that differ in the inputs: the second begins where the first
+    ended.
     """
+    several = len(recipe.estimator.classes_) > 2
+    number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + recipe.X.shape[1]))
+    bent = replace(
+        COMMON,
+        inputs="yeo-johnson",
+        likelihood="softmax" if several else "bernoulli",
+        num_inducing=POINTS_OF_MORE if several else number,
+        max_iterations=STEPS[1] if several else STEPS[0],
+    )
+    standard = replace(
+        bent, inputs="standard", warm_start=True, max_iterations=STEPS[2]
+    )
+    return recipe.complete(bent), recipe.complete(standard)
 
-    def __init__(
-        self, estimator: Any, X: AnyNDArray, Y: AnyNDArray, end: float
-    ) -> None:
-        self._estimator, self._X, self._Y, self._end = estimator, X, Y, end
-        self._labels = Y[:, 0].astype(int)
-        self._copies = numbers_of_copies(X, Y)
-        size = f"{len(X)} rows, {counted(X.shape[1], 'input')},"
-        size += f" {len(estimator.classes_)} classes"
-        self.given = estimator._settings_of_all_models()
-        if self.given:
-            size += f", all models with {listed(self.given)}"
-        self._head = f"{size}: Gaussian processes. {LEFT_OUT.format('probability')}"
-        self.parts: list[Any] = []
-        self._left_out: list[AnyNDArray] = []  #: Probabilities, [N, C] each.
-        self._of_label: list[AnyNDArray] = []  #: Log probabilities of labels, [N].
-        self._names: list[str] = []
-        self._dropped: list[str] = []
 
-    def steps(self, place: int) -> dict[str, Any]:
-        """Look up how many steps the component of a place in :data:`STEPS` may take."""
-        return {"max_iterations": min(STEPS[place], self._estimator.max_iterations)}
+def _judged(recipe: Recipe, candidate: Candidate, before: Any = None) -> Judged:
+    """Train a candidate, and leave out each of its rows in turn.
 
-    def add(self, name: str, before: Any, settings: dict[str, Any]) -> None:
-        """Train a component, if there is time, and leave out each of its rows in
-        turn.
-        """
-        left, estimator = self._end - time.perf_counter(), self._estimator
-        if self.parts and left <= 0.0:
-            return
-        most = estimator.max_iterations
-        X, Y, settings = self._X, self._Y, COMMON | settings | self.given
-        try:
-            part = component(before, X, Y, settings, left, most_steps=most)
-            probability = _left_out(part, self._copies)[:, part.columns_of(estimator)]
-        except FAILURES:
-            if self.parts:
-                return
-            raise
-        self.parts.append(part)
-        self._left_out.append(probability)
-        own = np.log(probability[np.arange(len(self._labels)), self._labels])
-        self._of_label.append(own)
-        self._names.append(f"{name}: {np.mean(own):.3f}")
-        if estimator.verbose:
-            if len(self.parts) == 1:
-                print(self._head, file=sys.stderr)
-            print(self._names[-1], file=sys.stderr)
+    :param before: The component that it begins from; None: it begins anew.
+    """
+    part = recipe.train(candidate, before=before)
+    probability = _left_out(part, recipe.copies)[:, part.columns_of(recipe.estimator)]
+    labels = recipe.Y[:, 0].astype(int)
+    densities = np.log(probability[np.arange(len(labels)), labels])
+    name = _name_of(recipe, candidate)
+    return Judged(name, candidate, part, probability, densities)
 
-    def near_labels(self) -> Any:
-        """Let the first component use near rows, if its residuals are alike among
-        them.
-        """
-        main: Any = self.parts[0]
-        X, Y = map(np.asarray, main.model_.data)
-        rows = np.arange(len(self._labels))
-        products = near_residuals(main.kernel_, X, self._of_label[0], Y[:, 0], rows)
-        if not gains(products, np.zeros_like(products), LEAST_GAIN):
-            return None
-        near = copy.copy(main)
-        near.set_params(near_rows="auto", max_iterations=self._estimator.max_iterations)
-        seed = self._estimator._seed()
-        near._set_model(near._with_near_labels(main.model_, (X, Y), seed))
-        return near if near.near_rows_ else None
 
-    def add_another_likelihood(self, same: dict[str, Any]) -> None:
-        """Add a component of classes in order if they may have one, or else one in
-        which labels may be wrong.
-        """
-        best, before = int(np.argmax(np.mean(self._of_label, axis=1))), len(self.parts)
-        main = self.parts[best]
-        same = same | {"inputs": main.inputs}
-        if self._may_be_ordinal(best):
-            settings = same | self.steps(1) | {"likelihood": "ordinal"}
-            self.add("Classes in order", main, settings)
-            if len(self.parts) > before:
-                self._drop_if_worse(best)
-        if len(self.parts) == before:
-            settings = same | self.steps(3) | {"likelihood": "noisy_multiclass"}
-            self.add("Three labels in a hundred treated as wrong", main, settings)
+def _more(
+    recipe: Recipe, judged: list[Judged], candidate: Candidate, place: int = 0
+) -> list[Judged]:
+    """Train a further component, from where one ended; none if the time is over, or if
+    it fails.
+    """
+    if recipe.budget.left <= 0.0:
+        return []
+    try:
+        return [_judged(recipe, candidate, judged[place].part)]
+    except FAILURES:
+        return []
 
-    def _may_be_ordinal(self, best: int) -> bool:
-        classes = self._estimator.classes_
-        order = order_of_labels(classes)
-        if order is None:
-            return False
-        if numbers_of(classes) is None:
-            return True
-        return bool(is_ordinal(self._left_out[best], self._labels, order))
 
-    def _drop_if_worse(self, best: int) -> None:
-        """Drop the newest component if it is worse than another."""
-        if np.mean(self._of_label[-1]) < np.mean(self._of_label[best]):
-            self._dropped.append(f"{self._names.pop()}; not kept.")
-            del self.parts[-1], self._left_out[-1], self._of_label[-1]
+def _name_of(recipe: Recipe, candidate: Candidate) -> str:
+    """Word in what a component differs from others."""
+    if "likelihood" not in recipe.given and candidate.likelihood in NAMES:
+        return NAMES[candidate.likelihood]
+    if candidate.inputs == "yeo-johnson":
+        return "Inputs made nearly Gaussian (Yeo-Johnson)"
+    is_scaled = recipe.estimator.standardize
+    return "Standardised inputs" if is_scaled else "Inputs as they are"
 
-    def mix(self) -> Stack:
-        """Mix the components by the rows left out, which recalibrate the mixture."""
-        densities = np.stack(self._of_label)
-        weights = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
-        mixed = np.tensordot(weights, self._left_out, 1)
-        recalibration = _recalibrated(mixed, self._labels)
-        named = zip(self._names, weights, strict=True)
-        power = (
-            "Probabilities are mixed, raised to the power"
-            f" {recalibration.scale**-2:.2f} (above 1 makes them more certain) that"
-            " suits the left-out rows best, and divided by their sum."
+
+def _alone(recipe: Recipe, part: Any) -> Stack:
+    """Make a stack of one component."""
+    recipe.log.note(f"{len(recipe.X)} rows: {part._one_line()}")
+    return recipe.alone(part, Recalibration())
+
+
+def _fit_many(recipe: Recipe) -> Stack:
+    """Train one component; some of the rows choose how its inputs are transformed."""
+    estimator, X, Y = recipe.estimator, recipe.X, recipe.Y
+    inputs = "standard"
+    seconds = recipe.budget.seconds
+    if seconds >= LEAST_SECONDS and "inputs" not in recipe.given:
+        order = np.random.default_rng(estimator._seed()).permutation(len(X))
+        rows = order[:SCOUT_ROWS]
+        recipe.log.note("Some rows choose how inputs are transformed.")
+        scout = fit_class_stack(estimator, X[rows], Y[rows], 0.5 * seconds, True)
+        recipe.log.lines += scout.lines
+        inputs = scout.heaviest.inputs
+    if recipe.given:
+        recipe.log.note(f"All models with {listed(recipe.given)}.")
+    return _alone(recipe, recipe.train(recipe.complete(Candidate(inputs=inputs))))
+
+
+def _near_labels(recipe: Recipe, judged: Judged) -> Any:
+    """Let the first component use near rows, if its residuals are alike among them;
+    None: it does not.
+    """
+    main = judged.part
+    X, Y = map(np.asarray, main.model_.data)
+    rows = np.arange(len(X))
+    products = near_residuals(main.kernel_, X, judged.log_densities, Y[:, 0], rows)
+    if not gains(products, np.zeros_like(products), LEAST_GAIN):
+        return None
+    near = copy.copy(main)
+    steps = recipe.estimator.max_iterations
+    near.set_params(near_rows="auto", max_iterations=steps)
+    seed = recipe.estimator._seed()
+    near._set_model(near._with_near_labels(main.model_, (X, Y), seed))
+    return near if near.near_rows_ else None
+
+
+def _another_likelihood(recipe: Recipe, judged: list[Judged]) -> list[Judged]:
+    """Train a component of classes in order if they may have one, or else one in which
+    labels may be wrong.
+    """
+    place = int(np.argmax([each.score for each in judged]))
+    best = judged[place]
+    if _may_be_ordinal(recipe, best):
+        ordinal = replace(
+            best.candidate,
+            warm_start=True,
+            likelihood="ordinal",
+            max_iterations=STEPS[1],
         )
-        lines = (
-            self._head,
-            *(f"{name}; weight {w:.2f}." for name, w in named),
-            *self._dropped,
-            power,
-        )
-        return Stack(tuple(self.parts), weights, weights, recalibration, lines)
+        more = _more(recipe, judged, recipe.complete(ordinal), place)
+        if more and more[0].score >= best.score:
+            return more
+        for each in more:
+            recipe.log.note(f"{each.name}: {each.score:.3f}; not kept.")
+    wrong = replace(
+        best.candidate,
+        warm_start=True,
+        likelihood="noisy_multiclass",
+        max_iterations=STEPS[3],
+    )
+    return _more(recipe, judged, recipe.complete(wrong), place)
+
+
+def _may_be_ordinal(recipe: Recipe, best: Judged) -> bool:
+    classes = recipe.estimator.classes_
+    order = order_of_labels(classes)
+    if order is None:
+        return False
+    if numbers_of(classes) is None:
+        return True
+    labels = recipe.Y[:, 0].astype(int)
+    return bool(is_ordinal(best.prediction, labels, order))
+
+
+def _recalibration(
+    probabilities: Sequence[Any], labels: AnyNDArray, weights: AnyNDArray
+) -> Recalibration:
+    return _recalibrated(np.tensordot(weights, probabilities, 1), labels)
+
+
+#: How probabilities are mixed; classes have no means.
+RULE = Rule(
+    prior_weight=lambda num_rows: PRIOR_WEIGHT,
+    mean_weights=lambda probabilities, labels, weights: weights,
+    recalibration=_recalibration,
+    line="{}: {:.3f}; weight {:.2f}.",
+)
+
+
+def _describe(stack: Stack, _: Sequence[Any]) -> str:
+    power = (stack.recalibration or Recalibration()).scale ** -2
+    return (
+        f"Probabilities are mixed, raised to the power {power:.2f} (above 1 makes them"
+        " more certain) that suits the left-out rows best, and divided by their sum."
+    )
 
 
 def _left_out(part: Any, copies: AnyNDArray | None = None) -> AnyNDArray:

@@ -13,30 +13,27 @@ components are those of :mod:`gpflow_pep.estimators.recipe.regression`; with mor
 is one, whose inducing inputs are trained.
 """
 
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gpflow.base import AnyNDArray
 
-from ...distributions import Predictive, Recalibration
-from ...engine.refusals import counted
-from ...training import ensemble_weights
-from ...training.choosing.combining import weights_of_means
-from ..single.inputs import listed
+from ...distributions import Recalibration
+from ...distributions.recalibration import STANDARD_ERRORS
+from .recipe import Candidate, Judged, Recipe
 from .regression import (
+    BENT,
     EXACT_ROWS,
-    PRIOR_ROWS,
-    PRIOR_WEIGHT,
     TRAINED,
-    Stack,
-    are_alike,
-    component,
+    exact_candidates,
     fit_stack,
     name_of,
-    settings_of_exact,
+    rule_of_targets,
 )
+from .stack import Stack
 
 #: The share of the rows that judges, and the fewest rows on either side.
 LATEST, FEWEST = 0.2, 4
@@ -61,87 +58,84 @@ def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
 
     :param estimator: Whose other settings are those of the components.
     """
-    began = time.perf_counter()
     latest = latest_rows(X[:, estimator._time_place])
     if not FEWEST <= latest.sum() <= len(X) - FEWEST:
         return fit_stack(estimator, X, Y)
-    seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
-    groups = _settings(estimator, *X.shape)
-    given = estimator._settings_of_all_models()
-    same = f", all models with {listed(given)}" if given else ""
-    count = sum(map(len, groups.values()))
-    y = Y[latest, 0]
-    names, chosen, trained, left_out = [], [], [], []
-    lines = [
-        f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}{same}: trained on"
-        f" all rows but the latest {latest.sum()}, which judge the models. Mean log"
-        " density in nats (higher is better):"
-    ]
-    for name, variants in groups.items():
-        parts = [
-            component(
-                estimator,
-                X[~latest],
-                Y[~latest],
-                settings,
-                SHARE_OF_TRIALS * seconds / count,
-            )
-            for settings in variants
-        ]
-        predicted = [part._part_of_y(X[latest]) for part in parts]
-        scores = [float(np.mean(each.log_densities(y))) for each in predicted]
-        best = int(np.nanargmax(scores))
-        if len(variants) > 1:
-            words = "warped" if variants[best]["warp"] else "not warped"
-            gain = abs(scores[0] - scores[1])
-            lines.append(f"{name}: targets are {words}, which is {gain:.3f} better.")
-        names.append(name)
-        chosen.append(variants[best])
-        trained.append(parts[best])
-        left_out.append(predicted[best])
-    densities = np.stack([each.log_densities(y) for each in left_out])
-    prior_weight = max(PRIOR_WEIGHT, PRIOR_ROWS / len(y))
-    weights = ensemble_weights(densities, prior_weight=prior_weight)
-    means = np.stack([each.moments()[0] for each in left_out])
-    mean_weights = weights_of_means(means, y, weights)
-    mixed = Predictive.mixed(left_out, weights)
-    recalibration = Recalibration.fit(mixed.normal_scores(y))
-    components: list[Any] = []
-    for settings, part in zip(chosen, trained, strict=True):
-        past = time.perf_counter() - began
-        left = (seconds - past) / (len(chosen) - len(components))
-        start = part._hyperparameters()
-        components.append(component(estimator, X, Y, settings, left, start))
-    for numbers in zip(names, densities.mean(axis=1), weights, mean_weights):
-        text = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
-        lines.append(text.format(*numbers))
-    past = time.perf_counter() - began
-    lines.append(
-        f"Recalibrated on these rows: {recalibration[1]:.2f} times as wide. The saved"
-        f" components are trained on all rows; {past:.1f} s."
+    recipe = Recipe(estimator, X, Y, estimator.max_seconds)
+    recipe.log.note(
+        f"{recipe.size}{recipe.same}: trained on all rows but the latest"
+        f" {latest.sum()}, which judge the models. Mean log density in nats (higher is"
+        " better):"
     )
-    return Stack(tuple(components), weights, mean_weights, recalibration, tuple(lines))
+    candidates = _candidates(recipe)
+    count = sum(map(len, candidates.values()))
+    seconds = SHARE_OF_TRIALS * recipe.budget.seconds / count
+    trials = [
+        _best_variant(recipe, name, variants, latest, seconds)
+        for name, variants in candidates.items()
+    ]
+    judged: list[Judged] = []
+    for trial in trials:
+        left = recipe.budget.left / (len(trials) - len(judged))
+        start = trial.part._hyperparameters()
+        part = recipe.train(trial.candidate, seconds=left, start=start)
+        judged.append(replace(trial, part=part))
+
+    def describe(stack: Stack, _: Sequence[Any]) -> str:
+        scale = (stack.recalibration or Recalibration()).scale
+        return (
+            f"Recalibrated on these rows: {scale:.2f} times as wide. The saved"
+            f" components are trained on all rows; {recipe.budget.passed:.1f} s."
+        )
+
+    rule = rule_of_targets(len(judged), STANDARD_ERRORS)
+    return recipe.mix(judged, Y[latest, 0], rule, describe)
 
 
-def _settings(
-    estimator: Any, num_rows: int, num_inputs: int
-) -> dict[str, list[dict[str, Any]]]:
-    """List the settings of each component: with a warp and without one if there is a
+def _best_variant(
+    recipe: Recipe,
+    name: str,
+    variants: list[Candidate],
+    latest: npt.NDArray[np.bool_],
+    seconds: float,
+) -> Judged:
+    """Train the variants of a component on all but the latest rows, and choose the one
+    that predicts these best.
+
+    :param seconds: Of each.
+    """
+    trials = []
+    for candidate in variants:
+        part = recipe.train(candidate, seconds=seconds, rows=~latest)
+        prediction = part._part_of_y(recipe.X[latest])
+        densities = prediction.log_densities(recipe.Y[latest, 0])
+        trials.append(Judged(name, candidate, part, prediction, densities))
+    scores = [trial.score for trial in trials]
+    best = trials[int(np.nanargmax(scores))]
+    if len(trials) > 1:
+        words = "warped" if best.candidate.warp else "not warped"
+        gain = abs(scores[0] - scores[1])
+        recipe.log.note(f"{name}: targets are {words}, which is {gain:.3f} better.")
+    return best
+
+
+def _candidates(recipe: Recipe) -> dict[str, list[Candidate]]:
+    """List the variants of each component: with a warp and without one if there is a
     choice.
     """
-    given = estimator._settings_of_all_models()
-    if num_rows > EXACT_ROWS:
-        plain = TRAINED | {"near_rows": 0}
-        bent = plain | {"inputs": "yeo-johnson", "warp": True} | given
-        plain = plain | given
-        return {"trained inducing inputs": [bent] + [plain] * (plain != bent)}
-    settings: dict[str, list[dict[str, Any]]] = {}
-    tried: list[dict[str, Any]] = []
-    for each in settings_of_exact(estimator, num_inputs):
-        variants = [each]
-        if each["warp"] and "warp" not in given:
-            variants.append(each | {"warp": False})
-        if not any(are_alike(each, other) for other in tried):
-            settings[name_of(each)] = variants
-            tried += variants
-    return settings
+    if len(recipe.X) > EXACT_ROWS:
+        plain = recipe.complete(replace(TRAINED, near_rows=0))
+        bent = recipe.complete(replace(BENT, near_rows=0))
+        variants = [plain] if bent == plain else [bent, plain]
+        return {"trained inducing inputs": variants}
+    components: dict[str, list[Candidate]] = {}
+    tried: list[Candidate] = []
+    for candidate in exact_candidates(recipe):
+        if any(candidate.is_like(each) for each in tried):
+            continue
+        variants = [candidate]
+        if candidate.warp and "warp" not in recipe.given:
+            variants.append(replace(candidate, warp=False))
+        components[name_of(candidate)] = variants
+        tried += variants
+    return components

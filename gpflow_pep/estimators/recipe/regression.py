@@ -35,12 +35,11 @@ The rows that are left out give the weights of the densities
 :class:`~gpflow_pep.distributions.Recalibration`.
 """
 
-import copy
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
@@ -48,12 +47,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ...distributions import Predictive, Recalibration
 from ...distributions.recalibration import STANDARD_ERRORS
-from ...engine.refusals import counted
-from ...training import ensemble_weights
 from ...training.choosing.combining import weights_of_means
-from ...training.fitting.points import copies_of, numbers_of_copies
+from ...training.fitting.points import copies_of
 from ..single.exact import STEPS_OF_STARTS, Hyperparameters, start_after
-from ..single.inputs import listed
+from .recipe import LEFT_OUT, Candidate, Judged, Recipe, Rule
+from .stack import Stack
 
 #: The most rows of exact components: an evaluation takes 70 ms there, and grows with
 #: the cube.
@@ -79,122 +77,105 @@ PRIOR_WEIGHT = 0.03
 PRIOR_ROWS = 3.0
 #: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
 SCOUT_SHARE = 0.2
-#: How rows are judged, for descriptions.
-LEFT_OUT = (
-    "Each row is predicted from the others. Mean log {} in nats, higher is better:"
-)
-FULL = {
-    **{"kernel": "additive", "inducing": "rows", "alpha": 0.5, "inputs": "yeo-johnson"},
-    **{"noise": "varying", "warp": True, "verbose": False},
-}
-#: The most inputs of its additive kernel; with more there is only the Matern 5/2.
+#: The most inputs of the additive kernel; with more there is only the Matern 5/2.
 ADDITIVE_INPUTS = 20
 #: The steps of the full component and of the plain ones. On the 33 tables of
 #: :mod:`gpflow_pep.estimators.single.exact` more steps, 80 and any number, are .002 and
 #: .001 worse.
 FULL_STEPS, PLAIN_STEPS = 50, 15
-ROUGH = FULL | {
-    "kernel": "matern52",
-    "inputs": "standard",
-    "noise": "constant",
-    "warp": False,
-}
-SMOOTH = ROUGH | {"kernel": "rbf"}
+FULL = Candidate(
+    kernel="additive",
+    inputs="yeo-johnson",
+    noise="varying",
+    warp=True,
+    inducing="rows",
+    alpha=0.5,
+    verbose=False,
+    max_iterations=FULL_STEPS,
+)
+ROUGH = replace(
+    FULL,
+    kernel="matern52",
+    inputs="standard",
+    noise="constant",
+    warp=False,
+    max_iterations=PLAIN_STEPS,
+)
+SMOOTH = replace(ROUGH, kernel="rbf")
+#: The exact components.
+COMPONENTS = FULL, SMOOTH, ROUGH
+#: With 3000 rows 60 steps are .04 nats worse, and 140 converge.
+COLUMN_STEPS = 150
 #: The model of several columns: at alpha 1 what the columns of a row share is exact. On
 #: two tables of 400 rows 50 points are .03 and .01 nats worse than 100, and 200 no
 #: better. On eleven tables of 100 to 426 rows, eight of them generated, warps gain .10
 #: nats a target, and lose .03 at most.
-COLUMNS = ROUGH | {
-    "inputs": "yeo-johnson",
-    "warp": True,
-    "alpha": 1.0,
-    "num_inducing": 100,
-}
-#: With 3000 rows 60 steps are .04 nats worse, and 140 converge.
-COLUMN_STEPS = 150
-#: The model whose inducing inputs are trained.
-TRAINED = {"kernel": "rbf", "noise": "constant", "inputs": "standard", "warp": False}
-#: The settings of the exact components, with the most steps of each.
-COMPONENTS = (
-    FULL | {"max_iterations": FULL_STEPS},
-    SMOOTH | {"max_iterations": PLAIN_STEPS},
-    ROUGH | {"max_iterations": PLAIN_STEPS},
+COLUMNS = replace(
+    ROUGH,
+    inputs="yeo-johnson",
+    warp=True,
+    alpha=1.0,
+    num_inducing=100,
+    max_iterations=sys.maxsize,
 )
+#: The model whose inducing inputs are trained, and the transforms that it may have.
+TRAINED = Candidate(kernel="rbf", noise="constant", inputs="standard", warp=False)
+BENT = replace(TRAINED, inputs="yeo-johnson", warp=True)
 #: Words for kernels.
 KERNEL_WORDS = {
     "additive": "additive kernel",
     "rbf": "squared exponential",
     "matern52": "Matern",
 }
+#: The line of a component that is mixed, and of one alone.
+LINE = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
+LINE_ALONE = "{}; mean log density of left-out rows: {:.3f}."
 
 
-def settings_of_exact(estimator: Any, num_inputs: int) -> list[dict[str, Any]]:
-    """List the settings of the exact components, in the order of :data:`COMPONENTS`."""
-    given = estimator._settings_of_all_models()
-    components = []
-    for settings in COMPONENTS:
-        each = dict(settings)
-        is_narrow = num_inputs <= ADDITIVE_INPUTS and estimator.standardize
-        if each["kernel"] == "additive" and not is_narrow:
-            each["kernel"] = "matern52"
-        each["max_iterations"] = min(each["max_iterations"], estimator.max_iterations)
-        components.append(each | given)
-    return components
-
-
-def are_alike(settings: dict[str, Any], others: dict[str, Any]) -> bool:
-    """Whether settings are those of the same model, trained for as long or not."""
-    return settings | {"max_iterations": 0} == others | {"max_iterations": 0}
-
-
-def name_of(settings: dict[str, Any]) -> str:
+def name_of(candidate: Candidate) -> str:
     """Word in what a component differs from others."""
-    words = [KERNEL_WORDS[settings["kernel"]]]
-    if settings["warp"] or settings["inputs"] == "yeo-johnson":
-        words.append("transforms")
-    if settings["noise"] == "varying":
+    words = [KERNEL_WORDS[str(candidate.kernel)]]
+    if candidate.inputs == "yeo-johnson":
+        words.append("Yeo-Johnson inputs")
+    if candidate.warp:
+        words.append("warped targets")
+    if candidate.noise == "varying":
         words.append("varying noise")
     return ", ".join(words)
 
 
-class Stack(NamedTuple):
-    """Components, and how their distributions are mixed."""
+def exact_candidates(recipe: Recipe) -> list[Candidate]:
+    """List the exact components, with the settings that all of them have."""
+    has_parts = recipe.X.shape[1] <= ADDITIVE_INPUTS and recipe.estimator.standardize
+    full = FULL if has_parts else replace(FULL, kernel="matern52")
+    return [recipe.complete(each) for each in (full, *COMPONENTS[1:])]
 
-    components: tuple[Any, ...]  #: Fitted estimators, all of whose settings are named.
-    weights: AnyNDArray  #: Of the densities, [K], of sum 1.
-    mean_weights: AnyNDArray  #: Of the means, [K], of sum 1.
-    recalibration: Recalibration | None  #: None: rows were not left out honestly.
-    lines: tuple[str, ...]  #: What was tried and kept, and why.
-    #: Of several columns of y, the number of the component that predicts each, [P], and
-    #: of the one that does so if other targets of the row are known; None: all
-    #: components predict all columns. A weight is then the share of columns.
-    places: Sequence[int] | None = None
-    known_places: Sequence[int] | None = None
 
-    @property
-    def heaviest(self) -> Any:
-        """The component of the largest weight."""
-        return self.components[int(np.argmax(self.weights))]
+def rule_of_targets(num_components: int, margin: float = 0.0, D: int = 0) -> Rule:
+    """Make the rule by which distributions of targets are mixed.
 
-    def by_column(self, compute: Callable[[Any], AnyNDArray]) -> AnyNDArray:
-        """Compute values of rows, [N, ...] or [N, P, ...], by the components that
-        predict a column, and take those of each column, [N, P, ...].
-        """
-        places = self.places or ()
-        values = {place: compute(self.components[place]) for place in set(places)}
-        columns = [
-            values[place][:, p]
-            if self.components[place].n_outputs_ > 1
-            else values[place]
-            for p, place in enumerate(places)
-        ]
-        return np.stack(columns, axis=1)
+    :param margin: In standard errors, by which the scale of a recalibration is wider.
+    :param D: How many inputs there are.
+    """
 
-    def mixed(self, parts: Sequence[Predictive]) -> Predictive:
-        """Mix the components' distributions of the same rows."""
-        return Predictive.mixed(
-            parts, self.weights, self.mean_weights, self.recalibration
-        )
+    def mean_weights(
+        predictions: Sequence[Any], y: AnyNDArray, weights: AnyNDArray
+    ) -> AnyNDArray:
+        means = np.stack([each.moments()[0] for each in predictions])
+        return weights_of_means(means, y, weights)
+
+    def recalibration(
+        predictions: Sequence[Any], y: AnyNDArray, weights: AnyNDArray
+    ) -> Recalibration:
+        z = Predictive.mixed(predictions, weights).normal_scores(y)
+        return Recalibration.fit(z, margin, D)
+
+    return Rule(
+        prior_weight=lambda num_rows: max(PRIOR_WEIGHT, PRIOR_ROWS / num_rows),
+        mean_weights=mean_weights,
+        recalibration=recalibration,
+        line=LINE_ALONE if num_components == 1 else LINE,
+    )
 
 
 def fit_stack(
@@ -212,262 +193,197 @@ def fit_stack(
         the estimator, or :data:`COLUMN_STEPS` with many rows.
     :param warps: Skew and tails of each of several columns, [P, 2], if known.
     """
-    recipe = _Recipe(estimator, X, Y)
+    recipe = Recipe(estimator, X, Y, estimator.max_seconds)
     if Y.shape[1] > 1:
-        return recipe.model_columns(column_steps, warps)
+        return _model_columns(recipe, column_steps, warps)
     if len(X) <= EXACT_ROWS:
-        components, names = recipe.train_exact()
-    elif recipe.seconds < LEAST_SECONDS:
-        note = f"{recipe.size}, {recipe.seconds:g} s: one model, without a trial on"
-        recipe.note(f"{note} some of the rows.")
-        components, names = [recipe.train(TRAINED)], []
+        trained = _train_exact(recipe)
+    elif recipe.budget.seconds < LEAST_SECONDS:
+        recipe.log.note(
+            f"{recipe.size}{recipe.same}, {recipe.budget.seconds:g} s: one model,"
+            " without a trial on some of the rows."
+        )
+        trained = [_train_points(recipe, TRAINED)]
     else:
-        components, names = recipe.train_after_trial()
-    return recipe.mix(components, names)
+        trained = _train_after_scouts(recipe)
+    return _mix(recipe, trained)
 
 
-class _Recipe:
-    """Which components are trained on rows X [N, D] with targets Y [N, P], how they are
-    judged and mixed, and what is written about it.
+def _model_columns(
+    recipe: Recipe, steps: int | None, warps: AnyNDArray | None
+) -> Stack:
+    """Train one model of several columns."""
+    X, Y = recipe.X, recipe.Y
+    if steps is None and len(X) > EXACT_BY_SCOUT:
+        steps = COLUMN_STEPS
+    most = steps or COLUMNS.max_iterations
+    candidate = recipe.complete(replace(COLUMNS, max_iterations=most))
+    part = recipe.train(candidate, warps=warps)
+    z = part._left_out(recipe.copies)[1].normal_scores(Y)
+    recipe.log.note(
+        f"{recipe.size}{recipe.same}, {Y.shape[1]} columns of y: one model, whose"
+        " inducing inputs stay fixed."
+    )
+    recipe.log.note(part._one_line())
+    there = ~np.isnan(z)
+    num_rows = int(np.sum(there.any(axis=1)))
+    recalibration = Recalibration.fit(z[there], D=X.shape[1], num_rows=num_rows)
+    return recipe.alone(part, recalibration)
+
+
+def _train_points(
+    recipe: Recipe, candidate: Candidate, start: Hyperparameters | None = None
+) -> tuple[str, Candidate, Any]:
+    """Train the model whose inducing inputs are trained."""
+    candidate = recipe.complete(candidate)
+    part = recipe.train(candidate, start=start)
+    return part._one_line()[:-1], candidate, part
+
+
+def _train_exact(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
+    """Train several exact models of all rows, as many as the time allows."""
+    left_out = LEFT_OUT.format("density")
+    recipe.log.note(f"{recipe.size}{recipe.same}: exact Gaussian processes. {left_out}")
+    *others, rough = exact_candidates(recipe)
+    matern = recipe.train(rough)
+    start = _start_after(matern)
+    trained = [(name_of(rough), rough, matern)]
+    for candidate in others:
+        is_new = not any(candidate.is_like(each) for _, each, _ in trained)
+        if is_new and recipe.budget.left > 0.0:
+            part = recipe.train(candidate, start=start)
+            trained.append((name_of(candidate), candidate, part))
+    return [*trained[1:], trained[0]]
+
+
+def _start_after(part: Any) -> Hyperparameters | None:
+    """Give where components start after the first one; None: each finds its own."""
+    if not part.standardize:
+        return None
+    return start_after(part._hyperparameters(), part.record_)
+
+
+def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
+    """Let exact models of some rows choose transforms, and train one model of all: an
+    exact one if there is time for it.
     """
-
-    def __init__(self, estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> None:
-        self._began = time.perf_counter()
-        self._estimator, self._X, self._Y = estimator, X, Y
-        limit = estimator.max_seconds
-        self.seconds = np.inf if limit is None else limit
-        self.size = f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}"
-        self._given = estimator._settings_of_all_models()
-        if self._given:
-            self.size += f", all models with {listed(self._given)}"
-        self._lines: list[str] = []
-        self._copies = numbers_of_copies(X, Y)
-
-    def note(self, line: str) -> None:
-        self._lines.append(line)
-        if self._estimator.verbose:
-            print(line, file=sys.stderr)
-
-    def _passed(self) -> float:
-        return time.perf_counter() - self._began
-
-    def train(
-        self,
-        settings: dict[str, Any],
-        share: float = 1.0,
-        rows: Any = slice(None),
-        start: Hyperparameters | None = None,
-    ) -> Any:
-        """Train a component in a share of the time that is left.
-
-        :param share: Of a trial, below 1.
-        """
-        seconds = share * (self.seconds - self._passed())
-        X, Y = self._X[rows], self._Y[rows]
-        with warnings.catch_warnings():
-            if share < 1.0:
-                warnings.simplefilter("ignore", ConvergenceWarning)
-            settings = settings | self._given
-            return component(self._estimator, X, Y, settings, seconds, start)
-
-    def _start_after(self, part: Any) -> Hyperparameters | None:
-        """Give where components start after the first one; None: each finds its own."""
-        if not self._estimator.standardize:
-            return None
-        return start_after(part._hyperparameters(), part.record_)
-
-    def _limited(self, settings: dict[str, Any], steps: int) -> dict[str, Any]:
-        return settings | {"max_iterations": min(self._estimator.max_iterations, steps)}
-
-    def model_columns(self, steps: int | None, warps: AnyNDArray | None) -> Stack:
-        """Train one model of several columns."""
-        X, Y = self._X, self._Y
-        if steps is None and len(X) > EXACT_BY_SCOUT:
-            steps = COLUMN_STEPS
-        settings = self._limited(COLUMNS, steps or self._estimator.max_iterations)
-        settings |= self._given
-        part = component(self._estimator, X, Y, settings, self.seconds, warps=warps)
-        z = part._left_out(self._copies)[1].normal_scores(Y)
-        note = f"{self.size}, {Y.shape[1]} columns of y: one model, whose inducing"
-        self.note(f"{note} inputs stay fixed.")
-        self.note(part._one_line())
-        there = ~np.isnan(z)
-        num_rows = int(np.sum(there.any(axis=1)))
-        recalibration = Recalibration.fit(z[there], D=X.shape[1], num_rows=num_rows)
-        return _alone(part, self._lines, recalibration)
-
-    def train_exact(self) -> tuple[list[Any], Sequence[str]]:
-        """Train several exact models of all rows, as many as the time allows."""
-        left_out = LEFT_OUT.format("density")
-        self.note(f"{self.size}: exact Gaussian processes. {left_out}")
-        *others, last = settings_of_exact(self._estimator, self._X.shape[1])
-        matern = self.train(last)
-        start = self._start_after(matern)
-        trained = [last]
-        components = []
-        for settings in others:
-            is_new = not any(are_alike(settings, each) for each in trained)
-            if is_new and self._passed() < self.seconds:
-                components.append(self.train(settings, start=start))
-                trained.append(settings)
-        names = [name_of(settings) for settings in (*trained[1:], last)]
-        return [*components, matern], names
-
-    def train_after_trial(self) -> tuple[list[Any], Sequence[str]]:
-        """Let exact models of some rows choose transforms, and train one model of all:
-        an exact one if there is time for it.
-        """
-        order = np.random.default_rng(0).permutation(len(self._X))
-        few = self._limited(ROUGH, STEPS_OF_STARTS)
-        matern = self.train(few, SCOUT_SHARE, order[:EXACT_ROWS])
-        start = self._start_after(matern)
-        bent, _, rough = settings_of_exact(self._estimator, self._X.shape[1])
-        plain = self.train(rough, SCOUT_SHARE, order[:SCOUT_ROWS], start)
-        is_exact = self._has_time_for_exact(plain)
-        if not is_exact:
-            bent = bent | {"kernel": "matern52", "noise": "constant"} | self._given
-        full, is_bent = plain, False
-        if are_alike(bent, rough):
-            self.note(f"{self.size}: the settings leave no transforms to try.")
-        else:
-            full, is_bent = self._judge(plain, rough, bent, order, start)
-        if is_exact:
-            settings, scout = (bent, full) if is_bent else (rough, plain)
-            settings = settings | {"max_iterations": FEW_STEPS}
-            part = self.train(settings, start=scout._hyperparameters())
-            return [part], [f"exact Gaussian process, {name_of(settings)}"]
-        transforms: dict[str, Any] = {}
-        if is_bent:
-            transforms = {"inputs": "yeo-johnson", "warp": True}
-        theta = full._hyperparameters()
-        start = (start or theta)._replace(skew=theta.skew, tails=theta.tails)
-        return [self.train(TRAINED | transforms, start=start)], []
-
-    def _has_time_for_exact(self, scout: Any) -> bool:
-        """Whether an exact model of all rows is small enough, and in time by the speed
-        of one of some rows.
-        """
-        if len(self._X) > EXACT_BY_SCOUT:
-            return False
-        left = self.seconds - self._passed()
-        left *= (SCOUT_ROWS / len(self._X)) ** 3
-        evaluation = scout.record_.seconds / scout.record_.evaluations
-        return bool(EVALUATIONS * evaluation <= left)
-
-    def _judge(
-        self,
-        plain: Any,
-        rough: dict[str, Any],
-        bent: dict[str, Any],
-        order: AnyNDArray,
-        start: Hyperparameters | None,
-    ) -> tuple[Any, bool]:
-        """Train a model with transforms on some rows, and compare it with a plain one
-        on others, none of which is a copy of them.
-        """
-        some, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
-        groups = copies_of(self._X, self._Y)
-        others = others[~np.isin(groups[others], groups[some])]
-        full = self.train(bent, SCOUT_SHARE, some, start)
-        X, y = self._X[others], self._Y[:, 0]
-        of_full, of_plain = (
-            part._part_of_y(X).log_densities(y[others]) for part in (full, plain)
+    order = np.random.default_rng(0).permutation(len(recipe.X))
+    full, _, rough = exact_candidates(recipe)
+    few = recipe.complete(replace(ROUGH, max_iterations=STEPS_OF_STARTS))
+    start = _start_after(_scout(recipe, few, order[:EXACT_ROWS]))
+    plain = _scout(recipe, rough, order[:SCOUT_ROWS], start)
+    is_exact = _has_time_for_exact(recipe, plain)
+    if not is_exact:
+        full = replace(full, kernel="matern52", noise="constant")
+        full = recipe.complete(full)
+    best, candidate = plain, rough
+    if full.is_like(rough):
+        recipe.log.note(
+            f"{recipe.size}{recipe.same}: these leave no transforms to try."
         )
-        gain = float(np.mean(of_full - of_plain))
-        is_bent = gain > 0.0 and bool(np.ptp(full._target.transform(y)) < WIDEST)
-        by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
-        better = "better" if gain > 0.0 else "worse"
-        self.note(
-            f"{self.size}: in a trial with {SCOUT_ROWS}, the model with"
-            f" {name_of(bent)} is {better} than the one with {name_of(rough)} on"
-            f" {len(others)} other rows by {by} in the mean log density (higher is"
-            " better)."
-        )
-        return full, is_bent
+    else:
+        bent = _scout(recipe, full, order[:SCOUT_ROWS], start)
+        if _is_better(recipe, (bent, full), (plain, rough), order):
+            candidate = full
+        if not is_exact or candidate is full:
+            best = bent
+    theta = best._hyperparameters()
+    if is_exact:
+        candidate = replace(candidate, max_iterations=FEW_STEPS)
+        part = recipe.train(candidate, start=theta)
+        name = f"exact Gaussian process, {name_of(candidate)}"
+        return [(name, candidate, part)]
+    start = (start or theta)._replace(skew=theta.skew, tails=theta.tails)
+    transforms = BENT if candidate is full else TRAINED
+    return [_train_points(recipe, transforms, start)]
 
-    def mix(self, components: list[Any], names: Sequence[str]) -> Stack:
-        """Mix components by rows that are left out, which recalibrate the mixture."""
-        if components[0]._judged is not None:
-            names = [components[0]._one_line()[:-1]]
-        judged = [part._left_out(self._copies) for part in components]
-        if not all(judged):
-            self.note(components[0]._one_line())
-            return _alone(components[0], self._lines)
-        y = self._Y[judged[0][0], 0]
-        left_out = [predictive for _, predictive in judged]
-        densities = np.stack([part.log_densities(y) for part in left_out])
-        prior_weight = max(PRIOR_WEIGHT, PRIOR_ROWS / len(y))
-        w = ensemble_weights(densities, prior_weight=prior_weight)
-        u = weights_of_means(np.stack([part.moments()[0] for part in left_out]), y, w)
-        for name, *numbers in zip(
-            names, np.mean(densities, axis=1), w, u, strict=False
-        ):
-            text = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
-            if len(w) == 1:
-                text = "{}; mean log density of left-out rows: {:.3f}."
-            self.note(text.format(name, *numbers))
-        # Of rows that no training has seen a scale needs no margin.
-        margin: Any = (0.0, 0)
-        if len(y) == len(self._X):
-            margin = STANDARD_ERRORS, self._X.shape[1]
-        z = Predictive.mixed(left_out, w).normal_scores(y)
-        recalibration = Recalibration.fit(z, *margin)
-        mixed = Predictive.mixed(left_out, w, u, recalibration)
+
+def _scout(
+    recipe: Recipe,
+    candidate: Candidate,
+    rows: AnyNDArray,
+    start: Hyperparameters | None = None,
+) -> Any:
+    """Train a candidate on some rows, in a share of the time that is left."""
+    seconds = SCOUT_SHARE * recipe.budget.left
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return recipe.train(candidate, seconds=seconds, rows=rows, start=start)
+
+
+def _has_time_for_exact(recipe: Recipe, scout: Any) -> bool:
+    """Whether an exact model of all rows is small enough, and in time by the speed of
+    one of some rows.
+    """
+    if len(recipe.X) > EXACT_BY_SCOUT:
+        return False
+    left = recipe.budget.left * (SCOUT_ROWS / len(recipe.X)) ** 3
+    evaluation = scout.record_.seconds / scout.record_.evaluations
+    return bool(EVALUATIONS * evaluation <= left)
+
+
+def _is_better(
+    recipe: Recipe,
+    bent: tuple[Any, Candidate],
+    plain: tuple[Any, Candidate],
+    order: AnyNDArray,
+) -> bool:
+    """Compare a scout with transforms with a plain one, on rows none of which is a copy
+    of theirs.
+    """
+    rows, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
+    groups = copies_of(recipe.X, recipe.Y)
+    others = others[~np.isin(groups[others], groups[rows])]
+    X, y = recipe.X[others], recipe.Y[:, 0]
+    of_bent, of_plain = (
+        scout._part_of_y(X).log_densities(y[others]) for scout, _ in (bent, plain)
+    )
+    gain = float(np.mean(of_bent - of_plain))
+    by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
+    better = "better" if gain > 0.0 else "worse"
+    recipe.log.note(
+        f"{recipe.size}{recipe.same}: in a trial with {SCOUT_ROWS}, the model with"
+        f" {name_of(bent[1])} is {better} than the one with {name_of(plain[1])} on"
+        f" {len(others)} other rows by {by} in the mean log density (higher is"
+        " better)."
+    )
+    return gain > 0.0 and bool(np.ptp(bent[0]._target.transform(y)) < WIDEST)
+
+
+def _mix(recipe: Recipe, trained: list[tuple[str, Candidate, Any]]) -> Stack:
+    """Mix components by rows that are left out, which recalibrate the mixture."""
+    judged = []
+    for name, candidate, part in trained:
+        left_out = part._left_out(recipe.copies)
+        if left_out is None:
+            recipe.log.note(part._one_line())
+            return recipe.alone(part)
+        rows, prediction = left_out
+        y = recipe.Y[rows, 0]
+        densities = prediction.log_densities(y)
+        judged.append(Judged(name, candidate, part, prediction, densities))
+    rule = rule_of_targets(len(judged))
+    if len(y) == len(recipe.X):
+        # A scale by rows that training has seen needs a margin.
+        D = recipe.X.shape[1]
+        rule = rule_of_targets(len(judged), STANDARD_ERRORS, D)
+
+    def describe(stack: Stack, predictions: Sequence[Any]) -> str:
+        mixed = stack.mixed(predictions)
         error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
         density = np.mean(mixed.log_densities(y))
-        scores = f"Mixed: {density:.3f}, RMSE {error:.3g}; {self._passed():.1f} s."
-        self.note(f"{scores} {_worded(recalibration)}")
-        return Stack(tuple(components), w, u, recalibration, tuple(self._lines))
+        return (
+            f"Mixed: {density:.3f}, RMSE {error:.3g}; {recipe.budget.passed:.1f} s."
+            f" {_worded(stack.recalibration)}"
+        )
+
+    return recipe.mix(judged, y, rule, describe)
 
 
-def _worded(recalibration: Recalibration) -> str:
-    nu, scale = recalibration
+def _worded(recalibration: Recalibration | None) -> str:
+    nu, scale = recalibration or Recalibration()
     shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
     return (
         f"Recalibrated on these rows: {scale:.2f} times as wide, with the tails of"
         f" {shape}."
     )
-
-
-def _alone(
-    part: Any, lines: Iterable[str], recalibration: Recalibration | None = None
-) -> Stack:
-    """Make a stack of one component; not recalibrated where no row was left out
-    honestly.
-    """
-    return Stack((part,), np.ones(1), np.ones(1), recalibration, tuple(lines))
-
-
-def component(
-    estimator: Any,
-    X: AnyNDArray,
-    Y: AnyNDArray,
-    settings: dict[str, Any],
-    seconds: float,
-    start: Hyperparameters | None = None,
-    most_steps: int | None = None,
-    warps: AnyNDArray | None = None,
-) -> Any:
-    """Train a copy of an estimator with other settings, for so many seconds at most.
-
-    :param start: Where an exact model starts, or the warp of another one.
-    :param most_steps: That a user allows, if not the estimator's. With fewer a part is
-        complete.
-    :param warps: Skew and tails of each of several columns, [P, 2], if known.
-    """
-    steps = settings.get("max_iterations", np.inf)
-    few = steps < (most_steps or estimator.max_iterations)
-    part = copy.copy(estimator)
-    part.__dict__.pop("feature_names_in_", None)  # it gets arrays
-    part.set_params(**settings, max_seconds=seconds if np.isfinite(seconds) else None)
-    with warnings.catch_warnings():
-        if few:
-            warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
-        if warps is None:
-            part._fit_one(X, Y, start)
-        else:
-            part._fit_one(X, Y, start, warps)
-    if few and part.n_iter_ == steps:
-        done = f"This model has only {steps} steps."
-        part.record_ = part.record_._replace(converged=True, message=done)
-    return part
