@@ -151,7 +151,7 @@ ONE, SEVERAL = PEPRegressor(**SMALL), PEPClassifier(**SMALL)
                 PEPClassifier(likelihood=likelihood, **SMALL),
                 X,
                 labels,
-                rf"likelihood: got .* classes, expected .*not {number}",
+                rf"likelihood: got .* classes, expected .*not of {number}",
             )
             for likelihood, labels, number in (
                 (lik.MultiClass(6), LABELS, 6),
