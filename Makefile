@@ -44,7 +44,7 @@ test: $(STAMP)  ## run the tests, except the slow ones
 slow: $(STAMP)  ## run the tests that take long or gigabytes
 	$(BIN)/python -m pytest -m slow
 
-faults: $(STAMP)  ## break the package in thirty places, one at a time, and see the tests notice
+faults: $(STAMP)  ## break the package in many places, one at a time, and see the tests notice
 	$(BIN)/python tests/tools/faults.py
 
 reliability: $(STAMP)  ## run the campaign of docs/performance.rst; TRY=quick or TRY=long for less or more

@@ -1,7 +1,7 @@
 """The command line.
 
-Options, the table and the folder are checked first. What needs TensorFlow is imported
-after that, so that help and mistakes are immediate.
+Options, the table and the folder are checked first. Modules that need TensorFlow are
+imported after that, so that help and error messages appear at once.
 """
 
 import csv
@@ -58,8 +58,8 @@ def _from_scikit_learn(
 
 
 def _chirp() -> "tuple[pd.DataFrame, str]":
-    """Make 500 rows of one input: waves that get shorter, at last too short for few
-    points.
+    """Make 500 rows with one input: waves that get shorter, in the end too short for a
+    few points.
     """
     import numpy as np
     import pandas as pd
@@ -70,7 +70,8 @@ def _chirp() -> "tuple[pd.DataFrame, str]":
     return pd.DataFrame({"time": time, "signal": signal}), "signal"
 
 
-#: Each gives a table and the name of its target; scikit-learn's pages cite the source.
+#: Each entry gives a table and the name of its target; scikit-learn's pages cite the
+#: sources.
 EXAMPLES: "dict[str, Callable[[], tuple[pd.DataFrame, str]]]" = {
     "diabetes": partial(_from_scikit_learn, "diabetes", "progression", scaled=False),
     "chirp": _chirp,
@@ -78,7 +79,7 @@ EXAMPLES: "dict[str, Callable[[], tuple[pd.DataFrame, str]]]" = {
     "wine": partial(_from_scikit_learn, "wine", "cultivar"),
 }
 DEFAULT_EXAMPLE = next(iter(EXAMPLES))
-#: The standard input or output, in the place of a file.
+#: Standard input or output instead of a file.
 STANDARD = Path("-")
 
 
@@ -90,13 +91,16 @@ class BadInput(click.ClickException):
 
 @contextmanager
 def _bad_input() -> Iterator[None]:
-    """End with one line that names what is wrong with an input or an output."""
+    """Turn errors of input and output into one line and an exit code."""
     try:
         yield
     except ValueError as error:
         raise BadInput(" ".join(str(error).split())) from error
     except OSError as error:
-        remedy = "Make room, or choose another --out; what was written before is whole."
+        remedy = (
+            "Free some space, or choose another --out. Files that were written before"
+            " are complete."
+        )
         raise click.ClickException(f"{error}. {remedy}") from error
 
 
@@ -110,15 +114,15 @@ def _warnings_as_lines(console: Console) -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.showwarning = show
-        # Of joblib: a worker that waited for long begins anew.
+        # joblib restarts a worker that waited for long.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs")
         yield
 
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
-    """Show a bar on a terminal; elsewhere a line at the end of each fit, and before
-    other steps.
+    """Show a bar on a terminal. Without a terminal, print a line at the end of each fit
+    and before other steps.
     """
     if not console.is_terminal:
 
@@ -158,7 +162,7 @@ def _read(
     options: dict[str, Any],
     settings: Settings,
 ) -> "Cleaned":
-    """Read and clean the table, and print what was done."""
+    """Read and clean the table, and print each change."""
     from ..tables.cleaning import clean
     from ..tables.reading import read_table
     from .partition import clean_for
@@ -200,7 +204,7 @@ def _read(
 
 
 def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
-    """Train, and write as results come in."""
+    """Train, and write results as they come in."""
     from .. import plotting
     from .folder import UNFINISHED, begin_folder
     from .report import write_report, write_scores
@@ -290,21 +294,21 @@ def _names_option(flag: str, description: str, *name: str) -> Any:
 
 
 def _reading_options(command: Any) -> Any:
-    """Add the options of how a table is read."""
+    """Add the options for reading a table."""
     for flag, description in (
         (
             "--encoding",
-            "Encoding of the text, such as latin-1, if it is not recognised.",
+            "Encoding of the text, such as latin-1. Set it if it is not recognised.",
         ),
-        ("--decimal", "Decimal mark, '.' or ',', if it is not recognised."),
-        ("--thousands", "What separates thousands, if it is not recognised."),
-        ("--sep", "What separates the cells, if it is not recognised."),
+        ("--decimal", "Decimal mark, '.' or ','. Set it if it is not recognised."),
+        ("--thousands", "Separator of thousands. Set it if it is not recognised."),
+        ("--sep", "Separator of the cells. Set it if it is not recognised."),
         ("--sheet", "Sheet of an Excel file.  [default: the first that is not empty]"),
     ):
         command = click.option(flag, help=description)(command)
     description = (
-        "Whether the first line has the names of columns, if it is not recognised;"
-        " without they are x0, x1, ..."
+        "Whether the first line has the column names. Set it if that is not recognised."
+        " Columns without names are called x0, x1, ..."
     )
     return click.option("--header/--no-header", default=None, help=description)(command)
 
@@ -335,62 +339,64 @@ def _settings_options(command: Any) -> Any:
     multiple=True,
     metavar="COLUMN",
     help=(
-        "Column to predict, or its place from 0; required with DATA. Given several"
-        " times, columns of numbers, in which cells may be empty: models of all"
-        " together are compared with models of each."
+        "Column to predict: its name, or its position counted from 0. Required with"
+        " DATA. Repeat it for several targets, which must be numbers and may have"
+        " empty cells: models of all targets together are compared with a model of"
+        " each target."
     ),
 )
 @click.option(
     "--task",
     type=click.Choice(list(TASKS)),
     help=(
-        "Whether the target is a number or a class. By default it is a class if it is"
-        " text, true and false, or has two values."
+        "Kind of target: regression for a number, classification for a class. By"
+        " default the target is a class if it is text, or true and false, or has two"
+        " values."
     ),
 )
 @click.option(
     "--example",
     type=click.Choice(list(EXAMPLES)),
     help=(
-        f"Data of scikit-learn, in place of DATA: {DEFAULT_EXAMPLE} (a number, the"
-        " default), chirp (a number, generated), breast-cancer (2 classes) or wine (3"
-        " classes)."
+        f"Example data instead of DATA: {DEFAULT_EXAMPLE} (a number; the default),"
+        " chirp (a number; generated), breast-cancer (2 classes) or wine (3 classes)."
+        " All but chirp come from scikit-learn."
     ),
 )
 @_reading_options
 @_names_option(
-    "--drop", "Columns to leave out; in quotes where a name has a comma: '\"a,b\",c'."
+    "--drop",
+    "Columns to leave out. Put a name that has a comma in quotes: '\"a,b\",c'.",
 )
 @click.option(
     "--drop-missing",
     is_flag=True,
     help=(
-        "Leave out rows with missing values. By default they are filled in: by the"
-        " median, and a column to show it."
+        "Leave out rows with missing values. By default missing values are filled in"
+        " with the median, and an extra column marks them."
     ),
 )
 @_names_option(
     "--as-written",
-    "Columns whose numbers and words are values as they are written: -999 is a number,"
-    " Yes and yes are two words, and numbers with a unit or zeros before them are"
-    " text.",
+    "Columns to read exactly as written: -999 is a number, Yes and yes are two words,"
+    " and numbers with a unit or leading zeros are text.",
 )
 @click.option(
     "--dates",
     type=click.Choice(DATES),
-    help="Order of day, month and year in dates, if it is not recognised.",
+    help="Order of day, month and year in dates. Set it if it is not recognised.",
 )
 @_names_option(
-    "--missing", "Words and numbers that stand for no value, such as --missing=-200."
+    "--missing", "Words and numbers that mean a missing value, such as --missing=-200."
 )
 @_settings_options
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     help=(
-        "Processes of joblib that train at a time; 1: the command trains itself. "
-        f" [default: as many as there are cores, at most {MAX_JOBS}; above"
-        f" {MOST_ROWS:,} rows 1]"
+        "Number of processes that train at the same time. 1 trains in the process of"
+        f" the command.  [default: the number of cores, at most {MAX_JOBS}; 1 above"
+        f" {MOST_ROWS:,} rows]"
     ),
 )
 @click.option(
@@ -398,7 +404,7 @@ def _settings_options(command: Any) -> Any:
     type=click.Path(file_okay=False, path_type=Path),
     default="pep_results",
     show_default=True,
-    help="Folder to write; made if it does not exist.",
+    help="Folder for the results; created if it does not exist.",
 )
 @click.pass_context
 def compare(
@@ -410,20 +416,20 @@ def compare(
     out: Path,
     **options: Any,
 ) -> None:
-    """How well is my data predicted, and by which model?
+    """Find out how well a table can be predicted, and by which model.
 
-    Trains the estimator with nothing set ("default"), single sparse GPs at each alpha,
-    and baselines on the same rows of DATA; scores each on the same held-out rows, over
-    folds; and writes a report (report.html), the scores, the predictions of held-out
-    rows and a model, trained on all rows: the default, unless another one is clearly
-    better.
+    The command trains the estimator with default arguments ("default"), single sparse
+    GPs at each alpha, and baselines on the same rows of DATA, and scores each model on
+    the same held-out rows. It writes a report (report.html), the scores, the
+    predictions of held-out rows, and one model trained on all rows: the default, unless
+    a single model is clearly better.
 
-    DATA is a table: text with column names in its first line, plain or compressed,
-    Parquet, or a sheet of an Excel file. Separator, decimal point and encoding are
-    recognised, and so are titles above the names. Without DATA, data of scikit-learn
-    are used.
+    DATA is a table: text with column names in its first line (plain or compressed),
+    Parquet, or a sheet of an Excel file. Separator, decimal mark, encoding and titles
+    above the names are recognised. Without DATA, the command uses example data.
 
-    Exit code: 0; 1 if a fit failed; 2 for bad options or data; 130 after Ctrl-C.
+    Exit codes: 0 for success, 1 if a fit failed, 2 for bad options or data, 130 after
+    Ctrl-C.
     """
     _check_sources(data, targets, example, options["task"])
     settings = {setting.name: options.pop(setting.name) for setting in fields(Settings)}
@@ -443,15 +449,19 @@ def _check_sources(
     data: Path | None, targets: tuple[str, ...], example: str | None, task: str | None
 ) -> None:
     """Refuse a table without a target, and options that exclude each other."""
-    if (data is None) != (not targets):
-        named = ", ".join(targets) or None
+    if data is not None and not targets:
         raise click.UsageError(
-            f"got DATA {data} and --target {named}, expected both or"
-            " neither: name the column of the table to predict."
+            "No target was given. Name the column to predict: --target COLUMN."
+        )
+    if data is None and targets:
+        raise click.UsageError(
+            f"got --target {', '.join(targets)} without DATA, expected both: give the"
+            " file that has the column, before the options."
         )
     if data is None and task is not None:
         raise click.UsageError(
-            f"got --task {task} without DATA, expected none: an --example has its task."
+            f"got --task {task} without DATA, expected no --task: the task of an"
+            " --example is fixed."
         )
     if data is not None and example is not None:
         raise click.UsageError(
@@ -460,13 +470,13 @@ def _check_sources(
 
 
 def _check_results(out: Path, data: Path | None) -> None:
-    """Refuse a folder that cannot be written, or in which the table would be lost."""
+    """Refuse a folder that cannot be written, or that would overwrite the table."""
     from .folder import NAMES, check_folder
 
     check_folder(out)
     written = {(out / name).resolve() for name in NAMES}
     if data is not None and data.resolve() in written:
-        got = f"{out}, in which DATA would be replaced"
+        got = f"{out}, which would overwrite DATA"
         raise refusal(
             "--out", got, "another folder", "Choose another, or move the file."
         )
@@ -475,7 +485,7 @@ def _check_results(out: Path, data: Path | None) -> None:
 def _compare_alone(
     cleaned: "Cleaned", settings: Settings, out: Path, jobs: int
 ) -> "Comparison":
-    """Train in so many processes, while no other command writes the folder."""
+    """Train in ``jobs`` processes, while no other command writes the folder."""
     from .folder import UNFINISHED
 
     scores = out / UNFINISHED
@@ -483,12 +493,12 @@ def _compare_alone(
     def ended() -> str:
         if not scores.exists():
             return ""
-        return f"Scores of the fits that ended are in {scores}."
+        return f"Scores of the finished fits are in {scores}."
 
     with exit_on_signals(ended), only_writer(out) as alone:
         if alone is False:
-            got = "a folder that another process writes"
-            remedy = "Choose another, or wait."
+            got = "a folder that another process is writing"
+            remedy = "Choose another folder, or wait."
             raise BadInput(str(refusal("--out", got, "one writer at a time", remedy)))
         if sys.stderr.isatty():
             Console(stderr=True).print("Loading TensorFlow ...", style="dim")
@@ -503,24 +513,27 @@ def _compare_alone(
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     required=True,
-    help="CSV file to write; - for the standard output.",
+    help="CSV file to write, or - for standard output.",
 )
 @_names_option("--keep", "Columns of DATA to copy to --out.", "kept_columns")
 @_reading_options
 def predict(
     model: Path, data: Path, out: Path, kept_columns: tuple[str, ...], **reading: Any
 ) -> None:
-    """Predict the rows of a table with a model that compare has written.
+    """Predict the rows of a table with a model written by compare.
 
-    MODEL is its folder, as pep_results/model, or pep_results/scorer, which starts in
-    less than a second because it needs no TensorFlow. DATA is a table with the columns
-    that the model was trained on, in any order; others are ignored. Each row of --out
-    has the number of its row in DATA, from 0, and of a number the mean, the standard
-    deviation, the median and the central 90% interval; of a class the most probable one
-    and the probability of each. Of several targets each has such columns; where the
-    model is of all together, a target is predicted from the inputs and from the other
-    targets of its row that DATA has. The last column, unusual, names cells of the row
-    that are like none in training, and rows that are far from all training rows.
+    MODEL is the folder of a model, such as pep_results/model or pep_results/scorer. The
+    scorer starts in less than a second because it needs no TensorFlow. DATA is a table
+    with the columns that the model was trained on, in any order; other columns are
+    ignored.
+
+    Each row of --out starts with its row number in DATA (from 0). For a numeric target
+    it has the mean, standard deviation, median and central 90% interval. For a class it
+    has the most probable class and the probability of every class. With several
+    targets, each has these columns. If one model covers all targets, it predicts each
+    of them from the inputs and from the other targets in the same row of DATA. The last
+    column, unusual, lists the cells of the row that are unlike all cells in training,
+    and marks rows that are far from all training rows.
     """
     from ..tables.reading import read_table
 

@@ -14,18 +14,18 @@ import numpy as np
 
 from ..engine.refusals import refusal
 
-#: Rules for initial inducing points, and what the estimators call them.
+#: Rules for initial inducing points, and their names in the estimators.
 INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
-#: Of whole numbers, whose probabilities are no densities; and with Gaussian noise of
-#: numbers or of their logarithms, of which models are exact.
+#: Likelihoods of counts, whose probabilities are not densities; and likelihoods with
+#: Gaussian noise on numbers or on their logarithms, for which models are exact.
 COUNTS = ("poisson", "negative_binomial")
 GAUSSIAN = ("auto", "gaussian", "log_normal")
 LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),
     "classes": ("bernoulli", "multiclass", "noisy_multiclass", "softmax", "ordinal"),
 }
-#: As many inducing points, or near rows, as improve the score.
+#: Selects as many inducing points, or near rows, as improve the score.
 AUTO = "auto"
 #: Scores that can decide which model is saved.
 DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
@@ -35,14 +35,14 @@ DATES = ("dmy", "mdy", "ymd")
 
 
 class Range(NamedTuple):
-    """Which values a setting may have."""
+    """The values that a setting may have."""
 
     type: click.ParamType
     expected: str
     remedy: str = "Choose another."
 
     def allows(self, value: Any) -> bool:
-        """Whether a value is what the command line reads from its text."""
+        """Return whether the command line reads this value from its text."""
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         try:
             return bool(self.type.convert(text, None, None) == value)
@@ -58,8 +58,8 @@ class _NumberOrAuto(click.IntRange):
 
 
 class _Several(click.ParamType):
-    """Values that differ, separated by commas; one alone is that value if
-    ``single``.
+    """Distinct values, separated by commas; a single value is returned without a tuple
+    if ``single``.
     """
 
     name = "A,B,..."
@@ -72,7 +72,7 @@ class _Several(click.ParamType):
             return value
         values = tuple(self.each.convert(part, param, ctx) for part in value.split(","))
         if len(set(values)) < len(values):
-            self.fail(f"got '{value}', expected values that differ", param)
+            self.fail(f"got '{value}', expected distinct values", param)
         return values[0] if self.single and len(values) == 1 else values
 
 
@@ -106,12 +106,12 @@ def _choice(names: Iterable[str]) -> Range:
     return Range(click.Choice(names), f"one of {', '.join(names)}", "Choose one.")
 
 
-#: Between 0 and the most, without both.
+#: Between 0 and an upper limit, both excluded.
 _FRACTION, _POSITIVE = (click.FloatRange(0, most, True, True) for most in (1, math.inf))
 
 
 def _setting(default: Any, allowed: Range, description: str, flag: str = "") -> Any:
-    """Define a setting; its flag on the command line is its name unless another one is
+    """Define a setting; its flag on the command line is its name unless ``flag`` is
     given.
     """
     return field(
@@ -134,9 +134,9 @@ def flags_of(setting: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """How models are compared.
+    """Settings of a comparison.
 
-    :raises ValueError: If a setting is outside its range, or two of them exclude each
+    :raises ValueError: If a setting is outside its range, or two settings exclude each
         other.
     """
 
@@ -144,127 +144,136 @@ class Settings:
         (0.0, 0.5, 1.0),
         Range(
             _Several(click.FloatRange(0, 1), single=False),
-            "one or more numbers in [0, 1] that differ",
+            "one or more distinct numbers in [0, 1]",
             "Try 0 (variational), 0.5 and 1 (EP, FITC).",
         ),
-        "Powers of single models, in [0, 1], that are compared with the default. 0 is"
-        " the variational approximation, 1 is EP / FITC.",
+        "Powers, in [0, 1], of the single models that are compared with the default."
+        " 0 is the variational approximation, 1 is EP / FITC.",
     )
     num_inducing: int | str | tuple[int | str, ...] = _setting(
         AUTO,
         Range(
             _Several(_NumberOrAuto(1)),
-            f"a whole number, at least 1, or '{AUTO}', or several that differ",
+            f"a whole number, at least 1, or '{AUTO}', or several distinct ones",
         ),
-        "Number of inducing points of the single models; fewer where fewer training"
-        " rows differ. auto: chosen in each fit. Several, as 50,200: each with each"
-        " kernel.",
+        "Number of inducing points in each single model, at most the number of"
+        " distinct training rows. 'auto' lets each fit choose. A list such as 50,200"
+        " trains one model for every number and kernel.",
         "--inducing",
     )
     folds: int | None = _setting(
         None,
         _whole(2),
-        "Put the rows into so many parts at random, classes in equal proportions, and"
-        " hold out each part once.  [default: 5]",
+        "Number of folds. The rows are split at random, with equal proportions of the"
+        " classes, and each fold is held out once.  [default: 5]",
     )
     splits: int | None = _setting(
-        None, _whole(1), "Instead of folds: hold out a random part so many times."
+        None,
+        _whole(1),
+        "Number of random splits, instead of folds. Each split holds out a random"
+        " part of the rows.",
     )
     test_fraction: float | None = _setting(
         None,
         Range(_FRACTION, "a number in (0, 1)", "Choose 0.2 to hold out a fifth."),
-        "Fraction of the rows in that part; without splits there is one.  [default:"
-        " 0.2]",
+        "Fraction of the rows that each split holds out. Given alone, it makes one"
+        " split.  [default: 0.2]",
     )
     time_column: str | None = _setting(
         None,
         Range(click.STRING, "the name of a column"),
-        "Column of dates or numbers, in whose order rows come: folds or splits become"
-        " growing windows, each tested on the rows that follow, as a forecast is.",
+        "Column of dates or numbers that orders the rows in time. Each fold or split"
+        " then trains on the rows up to a time and is tested on the rows that follow,"
+        " like a forecast.",
     )
     horizon: int | None = _setting(
         None,
         _whole(1),
-        "How far a forecast reaches: each window is tested on so many distinct values"
-        " of the time column, as 3 for three months of a monthly table.",
+        "Length of a forecast: the number of distinct values of the time column that"
+        " each test covers. In a monthly table, 3 means three months.",
     )
     group_column: str | None = _setting(
         None,
         Range(click.STRING, "the name of a column"),
-        "Column that names whose row it is, such as a patient or a site: all rows of"
-        " one are held out together, as those of a new one are. It is no input.",
+        "Column that says which patient, site or other group a row belongs to. All"
+        " rows of a group are held out together, as if the group were new. The column"
+        " is not an input.",
     )
     together: bool = _switch(
-        "Whether rows with the same inputs are held out together, so that none is"
-        " predicted from its copy."
+        "Hold out rows with the same inputs together, so that no row is predicted"
+        " from its copy."
     )
     seed: int = _setting(
         0,
         _whole(0, 2**32 - 1),
-        "Seed of folds or splits and of the initial inducing points.",
+        "Seed for folds, splits and initial inducing points.",
     )
     minutes: float = _setting(
         10.0,
         Range(_POSITIVE, "a positive number", "Raise it, to 10 for example."),
-        "Most time for all fits together. Each has an equal share of what is left, and"
-        " ends earlier if it converges; after the end none begins but that of the saved"
-        " model on all rows. Minibatches, above 100,000 rows, have a number of steps"
-        " instead.",
+        "Time limit for all fits together. Each fit gets an equal share of the"
+        " remaining time and stops when it converges. After that only one more fit"
+        " starts: the saved model on all rows. Above 100,000 rows, fits use"
+        " minibatches and a fixed number of steps instead.",
     )
-    max_iterations: int = _setting(1000, _whole(1), "Most steps of L-BFGS-B of a fit.")
+    max_iterations: int = _setting(
+        1000, _whole(1), "Largest number of L-BFGS-B steps in each fit."
+    )
     init: str = _setting(
         "kmeans",
         _choice(INITS),
-        "Where inducing points of the single models start: centres of k-means clusters,"
-        " random rows, or the rows of largest residual variance.",
+        "Initial inducing points of the single models: centres of k-means clusters,"
+        " random rows, or the rows with the largest residual variance.",
     )
     kernel: str | tuple[str, ...] = _setting(
         "rbf",
         Range(
             _Several(click.Choice(KERNELS)),
-            f"one of {', '.join(KERNELS)}, or several that differ",
+            f"one of {', '.join(KERNELS)}, or several distinct ones",
             "Choose one.",
         ),
         "Kernel of the single models, with a lengthscale for each input:"
-        f" {', '.join(KERNELS)}. Several, as rbf,matern32: single models of each.",
+        f" {', '.join(KERNELS)}. A list such as rbf,matern32 trains single models with"
+        " each kernel.",
         "--kernels --kernel",
     )
     likelihood: str = _setting(
         "auto",
         _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
-        "Likelihood of a number (the first seven) or a class. By default it is Gaussian"
-        " for numbers, and for classes the one that suits their number. tobit: of"
-        " numbers, of which some are limits, such as <5.8.",
+        "Noise model. For numbers: gaussian to negative_binomial; for classes:"
+        " bernoulli to ordinal. 'auto' is gaussian for numbers, bernoulli for two"
+        " classes and softmax for more. tobit is for numbers of which some are only"
+        " limits, such as <5.8.",
     )
     order: tuple[str, ...] | None = _setting(
         None,
         Range(
             _Several(click.STRING, single=False),
-            "the classes, which differ, from the lowest to the highest",
-            "Name each class once.",
+            "distinct classes, from the lowest to the highest",
+            "List each class once.",
         ),
         "Order of the classes for the likelihood ordinal, from the lowest to the"
-        " highest, as stable,worse,admitted.  [default: numbers by value, and grades"
-        " such as low,medium,high]",
+        " highest, such as stable,worse,admitted. Without it, numbers are ordered by"
+        " value, and grades such as low,medium,high are recognised.",
     )
     near_rows: bool = _switch(
-        "Whether predictions of the default use the nearest training rows, where rows"
-        " left out of 1000 or more are predicted better so."
+        "With 1000 rows or more, let the default also use the nearest training rows"
+        " if that improves predictions of left-out rows."
     )
     metric: str | None = _setting(
         None,
         _choice(sorted({name for names in DECISIVE.values() for name in names})),
-        "Score by which another model has to be clearly better than the default to be"
-        " saved in its place: nlpd, rmse or mae of a number; nlpd, error or auc of a"
-        " class.  [default: nlpd]",
+        "Score that decides which model is saved: nlpd, rmse or mae for a number;"
+        " nlpd, error or auc for a class. The default is saved unless a single model"
+        " is clearly better by this score.  [default: nlpd]",
     )
     details: bool = _switch(
-        "Whether to find out, by a few more fits of the saved model, how much each"
-        " input matters and whether more rows would help."
+        "Fit the saved model a few more times, to show how much each input matters"
+        " and whether more rows would help."
     )
     baselines: bool = _switch(
-        "Whether to train a linear model, boosted trees, an exact GP (up to 1000 rows),"
-        " and SVGP for classes (up to 100,000 rows), too."
+        "Also train a linear model, boosted trees, an exact GP (up to 1000 rows) and,"
+        " for classes, SVGP (up to 100,000 rows)."
     )
 
     def __post_init__(self) -> None:
@@ -287,7 +296,8 @@ class Settings:
             raise refusal(
                 "folds",
                 f"{self.folds} and splits or a test fraction",
-                "one of them: folds hold out every row once, splits a random part",
+                "one of them: folds hold out every row once, splits hold out random"
+                " parts",
                 "Leave one out.",
             )
         if self.horizon is not None:
@@ -297,15 +307,17 @@ class Settings:
             raise refusal("time_column", got, expected, "Leave one out.")
 
     def _check_horizon(self, horizon: int) -> None:
-        """Check that windows follow each other in time, and that nothing else sets
-        their length.
+        """Check that there is a time column, and that only the horizon sets the length
+        of windows.
         """
         if self.time_column is None:
             got, expected = f"{horizon} without a time_column", "both"
-            raise refusal("horizon", got, expected, "Name the column of times.")
+            raise refusal(
+                "horizon", got, expected, "Set time_column to the column of times."
+            )
         if self.test_fraction is not None:
             got = f"{horizon} and a test_fraction of {self.test_fraction:g}"
-            expected = "one of them: both set how long a window is"
+            expected = "one of them, because both set the length of a window"
             raise refusal("horizon", got, expected, "Leave one out.")
 
     @property
@@ -320,8 +332,8 @@ class Settings:
         return [(kernel, number) for number in numbers for kernel in kernels]
 
     def label(self, kernel: str, num_inducing: int | str) -> str:
-        """Name a pair by what it does not share with all others; empty if it
-        is alone.
+        """Return the label of a pair: the values that it does not share with all other
+        pairs; empty if it is the only pair.
         """
         parts = [kernel] * isinstance(self.kernel, tuple)
         return ", ".join(
@@ -333,8 +345,8 @@ class Settings:
     ) -> None:
         """Check the settings against the data.
 
-        :param kind: What the target is.
-        :param num_targets: P.
+        :param kind: Whether targets are numbers or classes.
+        :param num_targets: Number of targets, P.
         :raises ValueError: If the likelihood or the metric does not suit the target.
         """
         for name, usual, names in (
@@ -346,15 +358,15 @@ class Settings:
                 raise refusal(f"{name} of {kind}", got, expected, "Choose one.")
         if num_targets > 1 and self.likelihood not in ("auto", "gaussian"):
             got = f"{self.likelihood!r} with {num_targets} targets"
-            remedy = "Leave it out, or compare a target by itself."
+            remedy = "Leave it out, or compare each target by itself."
             raise refusal(
                 "likelihood", got, "'auto' or 'gaussian' with several targets", remedy
             )
 
     def parts(self) -> tuple[str, int, float]:
-        """Name what rows are held out by, how often, and what fraction of the rows each
-        time; of windows at most so often, and so large a fraction, see
-        :func:`~gpflow_pep.compare.partition.parts_of`.
+        """Return the kind of part that is held out (fold, split or window), the number
+        of parts, and the fraction of the rows in each. For windows both numbers are
+        upper limits; see :func:`~gpflow_pep.compare.partition.parts_of`.
         """
         if self.time_column is not None:
             count = (
@@ -371,7 +383,7 @@ class Settings:
         return "split", self.splits or 1, self.test_fraction or 0.2
 
     def how_split(self) -> tuple[str, str]:
-        """Name the rows that are held out, and describe in a sentence how they are
+        """Return a name for the rows that are held out, and a sentence on how they are
         chosen.
         """
         if self.time_column is not None:

@@ -1,5 +1,5 @@
-"""What pictures share: axes, colours, notes, rows as points or a density, checks of
-arrays.
+"""Common parts of pictures: axes, colours, notes, rows as points or a density, checks
+of arrays.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 
 INSTALL = (
-    "matplotlib is not installed, figures need it: pip install 'gpflow_pep[plots]'"
+    "matplotlib is not installed, but figures need it: pip install 'gpflow_pep[plots]'"
 )
 
 #: Colours that people with any colour vision can distinguish (Okabe & Ito, 2008).
@@ -113,17 +113,9 @@ def halo() -> list[Any]:
     return [withStroke(linewidth=2.5, foreground="white")]
 
 
-def note(ax: "Axes", text: str, *, right: bool = False, bottom: bool = False) -> None:
-    """Write a note into a corner, by default the upper left one."""
-    x, ha = (0.985, "right") if right else (0.015, "left")
-    y, va = (0.015, "bottom") if bottom else (0.985, "top")
-    style: dict[str, Any] = {
-        "fontsize": SMALL,
-        "color": INK,
-        "path_effects": halo(),
-        "zorder": 10,
-    }
-    ax.text(x, y, text, transform=ax.transAxes, ha=ha, va=va, **style)
+def note(ax: "Axes", text: str) -> None:
+    """Write a note above the axes, where it covers nothing that is drawn."""
+    ax.set_title(text, fontsize=SMALL, color=INK, loc="left")
 
 
 def count(number: int) -> str:
@@ -137,14 +129,12 @@ def rows(number: int) -> str:
 
 
 def legend_on_top(ax: "Axes", columns: int = 4) -> None:
-    """Name everything with a label in lines above all that was drawn."""
+    """Name everything with a label in lines above the axes."""
     if names := ax.get_legend_handles_labels()[1]:
         entry = 0.07 * max(map(len, names)) + 0.5  # inches, of small letters and a line
         columns = max(1, min(columns, int(ax.bbox.width / ax.figure.dpi / entry)))
-        num_lines = -(-len(names) // columns)
-        low, high = ax.get_ylim()
-        ax.set_ylim(low, low + (high - low) / (1.0 - 0.07 * num_lines))
-        ax.legend(loc="upper left", ncols=columns, frameon=False, **LEGEND)
+        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
+        ax.legend(**place, ncols=columns, frameon=False, **LEGEND)
 
 
 def as_columns(name: str, values: Any, num_columns: int | None = None) -> AnyNDArray:

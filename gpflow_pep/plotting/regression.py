@@ -12,9 +12,9 @@ from . import canvas
 from .canvas import BEST, FIT, INK, TRAIN, as_columns, check_spread
 from .models import Inducing
 
-#: Up to FEW rows each is drawn as a point; of more rows the density, in CELLS along an
-#: axis.
-FEW, CELLS = 300, 45
+#: More rows than this have no intervals in a picture, and cells of a density, CELLS
+#: along an axis, cover them wherever at least CROWDED rows share a cell.
+FEW, CELLS, CROWDED = 300, 45, 4
 #: A view may leave out this fraction of the rows at either end, if their distance from
 #: the others is more than LONGER times the range of the others.
 TAIL, LONGER = 0.001, 0.5
@@ -30,21 +30,23 @@ def predicted_against_actual(
     intervals: Any = None,
     ax: Any = None,
 ) -> None:
-    """Draw predictions against the observed targets: few rows as points with intervals,
-    many as a density, below the diagonal on which perfect predictions lie.
+    """Draw predictions against the observed targets, with the diagonal of perfect
+    predictions on top. Few rows are points with intervals; many rows are a density,
+    with points for isolated rows.
 
     :param y: Targets, [N].
     :param mean: Predicted means, [N].
     :param std: Predicted standard deviations of y, noise included, [N]; or None.
-    :param level: How much of the probability the intervals hold.
-    :param intervals: Their ends, [N, 2], where predictions are no Gaussians of this
-        `std`.
-    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not
+    :param level: The probability that the intervals contain.
+    :param intervals: The ends of the intervals, [N, 2], if predictions are not Gaussian
+        with this `std`.
+    :raises ValueError: If arrays are not finite or differ in length, or if `std` is not
         positive.
     """
     y, mean = as_vectors(y=y, mean=mean)
     level, many = check_level(level), len(y) > FEW
     limits = view(np.concatenate([y, mean]))
+    notes = [canvas.rows(len(y))]
     if std is not None:
         std = check_spread("std", as_vectors(y=y, std=std)[1])
         intervals = np.stack(norm.interval(level, mean, std), axis=1)
@@ -52,28 +54,27 @@ def predicted_against_actual(
         ends = as_columns("intervals", intervals, 2).T
         lower, upper = (as_vectors(y=y, intervals=end)[1] for end in ends)
         inside = np.mean((lower <= y) & (y <= upper))
-        canvas.note(ax, f"{level:.0%} intervals hold {inside:.1%} of the rows")
+        notes.append(f"{level:.0%} intervals hold {inside:.1%} of them")
         if not many:
             limits = view(np.concatenate([y, lower, upper]))
             ax.vlines(y, lower, upper, color=FIT, alpha=0.35, linewidth=1.2)
     ax.set(xlim=limits, ylim=limits, xlabel="actual", ylabel="predicted")
     ax.set_aspect("equal", adjustable="box")
-    text = canvas.rows(len(y))
     if many:
         low, high = limits
         inside = (low <= np.minimum(y, mean)) & (np.maximum(y, mean) <= high)
+        ax.plot(y, mean, ".", color=BEST, markersize=4, rasterized=True, zorder=1)
         size: Any = (CELLS, int(0.6 * CELLS))
         style: dict[str, Any] = {
             "extent": (*limits, *limits),
             "bins": "log",
-            "mincnt": 1,
+            "mincnt": CROWDED,
         }
-        style |= {"cmap": "viridis_r", "linewidths": 0.1, "zorder": 1}
-        cells = ax.hexbin(y[inside], mean[inside], gridsize=size, **style)
-        most = canvas.count(int(np.max(np.asarray(cells.get_array()))))
-        text += f", 1 to {most} in a cell (darker: more)"
+        style |= {"cmap": _shades(), "linewidths": 0.1, "zorder": 2}
+        ax.hexbin(y[inside], mean[inside], gridsize=size, **style)
+        notes.append(f"blue: {CROWDED} or more in a cell")
         if not inside.all():
-            text += f"\n{canvas.rows(int(np.sum(~inside)))} outside of the picture"
+            notes.append(f"{canvas.rows(int(np.sum(~inside)))} outside of the picture")
     else:
         ax.plot(
             y,
@@ -84,9 +85,17 @@ def predicted_against_actual(
             markeredgecolor="white",
             markeredgewidth=0.4,
         )
-    canvas.note(ax, text, right=True, bottom=True)
+    canvas.note(ax, "\n".join(notes))
     style = {"zorder": 5, "path_effects": canvas.halo()} if many else {"zorder": 1}
     ax.axline((0.0, 0.0), slope=1.0, color="black", linewidth=1.1, **style)
+
+
+def _shades() -> Any:
+    """Make shades of blue for a density, none so light that it is lost on white."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap(colormaps["Blues"](np.linspace(0.35, 1.0, 256)))
 
 
 def view(values: AnyNDArray) -> tuple[float, float]:
@@ -110,14 +119,15 @@ def pit_histogram(
     """Draw the histogram of probability integral transforms, P(target ≤ the observed
     one).
 
-    It is flat where predictions are right, high at both ends where their intervals are
-    too narrow and high in the middle where these are too wide. The band holds a bar
-    with probability `level`: its count is binomial.
+    The histogram is flat if predictions are right, high at both ends if their intervals
+    are too narrow, and high in the middle if the intervals are too wide. The band
+    contains a bar with probability `level`, because its count is binomial.
 
-    :param pit: Numbers in [0, 1], [N]; of Gaussian predictions
+    :param pit: Numbers in [0, 1], [N]; for Gaussian predictions
         ``scipy.stats.norm.cdf(y, mean, std)``.
-    :param num_bins: Bars; by default as many as leave 20 rows to each, from 5 to 20.
-    :param level: Of the band.
+    :param num_bins: The number of bars; by default 5 to 20, so that each bar has about
+        20 rows.
+    :param level: The level of the band.
     :raises ValueError: If a number is not in [0, 1], or there is no bar.
     """
     values, level = as_vector("pit", pit), check_level(level)
@@ -137,18 +147,15 @@ def pit_histogram(
     outside = (heights < low) | (heights > high)
     style = {
         "color": np.where(outside, BEST, FIT),
-        "edgecolor": "white",
-        "align": "edge",
+        "align": "center",
     }
-    ax.bar(edges[:-1], heights, 1.0 / num_bins, **style)
-    ax.axhspan(low, high, color=INK, alpha=0.18, linewidth=0)
+    ax.axhspan(low, high, color=canvas.FAINT, linewidth=0, zorder=0)
+    ax.bar(0.5 * (edges[:-1] + edges[1:]), heights, 0.8 / num_bins, **style)
     ax.axhline(1.0, color="black", linewidth=1.1)
-    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.18 * max(high, np.max(heights))))
-    ax.set(xlabel="probability of a smaller target", ylabel="density")
-    bars = (
-        f"{np.sum(outside)} of {num_bins} bars (orange) outside of the {level:.0%} band"
-    )
-    canvas.note(ax, f"{canvas.rows(len(values))}; {bars}")
+    ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.05 * max(high, np.max(heights))))
+    ax.set(xlabel="predicted probability of a smaller target", ylabel="density")
+    bars = f"{np.sum(outside)} of {num_bins} bars outside of the {level:.0%} band"
+    canvas.note(ax, f"{canvas.rows(len(values))}; {bars} (orange)")
 
 
 @canvas.picture(7.0, 4.0)
@@ -171,11 +178,11 @@ def regression_1d(
     :param std: Predicted standard deviations of y there, noise included, [G].
     :param data: A pair of inputs and targets [N], or such pairs by name, for instance
         ``{"training rows": (X, y), "held-out rows": (Xt, yt)}``.
-    :param inducing: Inducing inputs [M], or what :func:`inducing_points_of` gives of a
-        model; blur is drawn as a bar of one standard deviation to either side.
-    :param levels: How much of the probability each band holds.
-    :param legend: Whether to name what is drawn, in a line above it.
-    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not
+    :param inducing: Inducing inputs [M], or the result of :func:`inducing_points_of`;
+        blur is drawn as a bar of one standard deviation to either side.
+    :param levels: The probability that each band contains.
+    :param legend: Whether to draw a legend, in a line above the picture.
+    :raises ValueError: If arrays are not finite or differ in length, or if `std` is not
         positive.
     """
     x, mean, std = as_vectors(x=x, mean=mean, std=std)

@@ -142,15 +142,19 @@ def given_conventions(
     """
     decimal = decimal or OTHER.get(thousands or "")
     if decimal not in (None, *OTHER):
-        raise refusal("decimal", repr(decimal), "'.' or ','", "Leave it out if unsure.")
+        raise refusal(
+            "decimal", repr(decimal), "'.' or ','", "Leave it out if in doubt."
+        )
     if thousands is not None and (
         len(thousands) != 1 or thousands in f"{decimal}0123456789"
     ):
-        expected = "one mark, and not that of decimals"
-        raise refusal("thousands", repr(thousands), expected, "Leave it out if unsure.")
+        expected = "one character, which is not the decimal mark"
+        raise refusal(
+            "thousands", repr(thousands), expected, "Leave it out if in doubt."
+        )
     if dates not in (None, *ORDERS):
-        expected = f"one of {', '.join(ORDERS)}: the order of day, month and year"
-        raise refusal("dates", repr(dates), expected, "Leave it out if unsure.")
+        expected = f"one of {', '.join(ORDERS)}, the order of day, month and year"
+        raise refusal("dates", repr(dates), expected, "Leave it out if in doubt.")
     missing = [missing] if isinstance(missing, (str, int, float)) else missing
     words = tuple(
         f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing
@@ -432,10 +436,10 @@ def _best(
         ways = " or ".join(_shown(way, place) for way in (best, other))
         raise refusal(
             f"column '{words.name}'",
-            f"{words.counts.index[place]!r}, which is {ways}: all cells of the table"
+            f"{words.counts.index[place]!r}, which is {ways}; all cells of the table"
             " can be read in both ways",
-            "cells that can be read in one way alone",
-            f"Choose one: --{option} (in Python {option.split()[0]}=).",
+            "cells that can be read in only one way",
+            f"Choose a way: --{option} (in Python {option.split()[0]}=).",
         )
     return best
 
@@ -609,7 +613,7 @@ def _unread_cell(column: Any, word: str | None, row: int, form: Format) -> Value
     expected = f"a {form.kind} written {like}"
     if form.source:
         expected = "two numbers, such as 120/80"
-    remedy = "Correct it, or leave the cell empty."
+    remedy = "Correct the cell, or leave it empty."
     return refusal(f"column '{form.source or column}'", got, expected, remedy)
 
 

@@ -10,17 +10,17 @@ import pytest
 from gpflow_pep.compare import Settings, cli
 from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.settings import COUNTS, GAUSSIAN, INITS, KERNELS, LIKELIHOODS
-from gpflow_pep.estimators import parts
+from gpflow_pep.estimators.single import parts
 from gpflow_pep.tables.cleaning import clean
 
 
 @pytest.mark.parametrize(
     "options, got, expected, remedy",
     [
-        ({"alphas": []}, "got []", "one or more numbers", "Try 0"),
+        ({"alphas": []}, "got []", "one or more distinct numbers", "Try 0"),
         ({"alphas": [0.5, 1.1]}, "got [0.5, 1.1]", "[0, 1]", "Try 0"),
         ({"alphas": [float("nan")]}, "got [nan]", "[0, 1]", "Try 0"),
-        ({"alphas": [0.5, 0.5]}, "got [0.5, 0.5]", "that differ", "Try 0"),
+        ({"alphas": [0.5, 0.5]}, "got [0.5, 0.5]", "distinct", "Try 0"),
         ({"num_inducing": 0}, "num_inducing: got 0", "at least 1", "Choose another"),
         ({"num_inducing": True}, "got True", "a whole number", "Choose another"),
         (

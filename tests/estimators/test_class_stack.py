@@ -13,10 +13,12 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from gpflow_pep.estimators import PEPClassifier, class_stack, classifier
-from gpflow_pep.estimators.class_stack import is_ordinal, order_of_labels
+from gpflow_pep.distributions import Recalibration
+from gpflow_pep.estimators import PEPClassifier, classifier
+from gpflow_pep.estimators.recipe import classes as class_stack
+from gpflow_pep.estimators.recipe.classes import is_ordinal, order_of_labels
+from gpflow_pep.estimators.recipe.recipe import Candidate, Recipe
 from gpflow_pep.models import PEPClassification
-from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training import Ensemble
 from gpflow_pep.training.fitting.objectives import near_lengthscales
 
@@ -155,13 +157,13 @@ def test_classes_without_order_have_a_component_with_wrong_labels(
 def test_components_stay_where_the_ordinal_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(*arguments: Any, **options: Any) -> Any:
-        if arguments[3]["likelihood"] != "softmax":
+    def failing(recipe: Recipe, candidate: Candidate, **options: Any) -> Any:
+        if candidate.likelihood != "softmax":
             raise ValueError("no factor")
-        return component(*arguments, **options)
+        return train(recipe, candidate, **options)
 
-    component = class_stack.component
-    monkeypatch.setattr(class_stack, "component", failing)
+    train = Recipe.train
+    monkeypatch.setattr(Recipe, "train", failing)
     fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, WORDS)
     assert [part.inputs for part in fitted.components_] == ["yeo-johnson", "standard"]
 
@@ -175,23 +177,54 @@ def test_all_forms_predict_the_same(fitted: PEPClassifier, tmp_path: Path) -> No
     [
         ({"alpha": 0.5}, 4),
         ({"num_inducing": 3}, 3),
-        ({"ard": 0.5}, 4),
-        ({"inputs": "yeo-johnson"}, 4),
+        ({"kernel": "matern32"}, 4),
         ({"inducing": "rows", "num_inducing": "auto"}, 45),
         ({"inducing": "rows", "num_inducing": 7}, 7),
     ],
 )
-def test_what_is_named_is_one_model(named: Any, points: int, no_training: None) -> None:
-    assert PEPClassifier(**named)._names_a_model
+def test_settings_that_give_one_model(
+    named: Any, points: int, no_training: None
+) -> None:
     fitted = PEPClassifier(**{"num_inducing": 4, **named}, random_state=0).fit(
         X, GRADE > 0
     )
     assert fitted.components_ == (fitted,) and list(fitted.weights_) == [1.0]
     assert "inducing points" in fitted.summary()
+    assert fitted.summary().startswith("One model, because of ")
     Z = fitted.inducing_variable_.Z
     assert Z.shape == (points, 2) and Z.trainable == ("inducing" not in named)
     if points == 45:
         assert_allclose(Z.numpy(), (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "settings, likelihoods, inputs",
+    [
+        ({"standardize": False}, ["softmax", "ordinal"], "standard"),
+        ({"likelihood": "multiclass"}, ["multiclass"] * 2, None),
+        (
+            {"likelihood": "ordinal", "order": ["low", "medium", "high"]},
+            ["ordinal"] * 2,
+            None,
+        ),
+        ({"kernel": "additive", "ard": 0.5}, ["softmax", "softmax", "ordinal"], None),
+    ],
+)
+def test_settings_that_all_models_take(
+    settings: dict[str, Any], likelihoods: list[str], inputs: str | None
+) -> None:
+    fitted = PEPClassifier(random_state=0, max_iterations=2, **settings).fit(X, WORDS)
+    parts = fitted.components_
+    assert [part.likelihood for part in parts] == likelihoods
+    for name in {"kernel", "ard"} & set(settings):
+        assert {getattr(part, name) for part in parts} == {settings[name]}
+    if inputs is not None:
+        assert {part.inputs for part in parts} == {inputs}
+    assert ", all models with " in fitted.summary().splitlines()[0]
+    order = settings.get("order", ["high", "low", "medium"])
+    assert fitted.classes_.tolist() == order
+    assert fitted.score(X, WORDS) > 0.6
+    assert_allclose(fitted.predict_proba(XNEW).sum(axis=1), 1.0)
 
 
 def test_lengthscales_are_alike_a_priori() -> None:
@@ -227,7 +260,7 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     (part,) = fitted.components_
     assert part.inputs == "yeo-johnson" and fitted.inducing_variable_.Z.trainable
     assert fitted.summary().splitlines()[1].startswith("40 rows, 2 inputs, 2 classes")
-    with pytest.warns(match="The time was over"):
+    with pytest.warns(match="The time ran out"):
         hurried = PEPClassifier(random_state=0, max_seconds=1e-3).fit(X, GRADE > 0)
     assert hurried.components_[0].inputs == "standard"
 
@@ -310,5 +343,7 @@ def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
     assert list(model.predict(x[[0, 15, 29]])) == words
     with pytest.raises(ValueError, match=r"order: got 'stable', 'worse' without 'adm"):
         PEPClassifier(order=words[:2], **options).fit(x, labels)
-    with pytest.raises(ValueError, match=r"order: got one for the likelihood 'auto'"):
+    with pytest.raises(
+        ValueError, match=r"order: got an order for the likelihood 'auto'"
+    ):
         PEPClassifier(order=words, num_inducing=4).fit(x, labels)

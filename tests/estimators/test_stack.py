@@ -1,5 +1,5 @@
-"""What is done where nothing is named: several models, mixed and recalibrated by rows
-left out.
+"""What is done unless a setting gives one model: several models, mixed and recalibrated
+by rows left out.
 """
 
 import time
@@ -19,21 +19,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gpflow_pep.estimators import (
-    PEPClassifier,
-    PEPRegressor,
-    base,
-    regressor,
-    stack,
-    trainer,
-)
-from gpflow_pep.estimators.inputs import fit_yeo_johnson
+from gpflow_pep.distributions import Recalibration
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, regressor
+from gpflow_pep.estimators.recipe import regression as stack
+from gpflow_pep.estimators.single import trainer
+from gpflow_pep.estimators.single.exact import fit_exact
+from gpflow_pep.estimators.single.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
 from gpflow_pep.training.fitting import points
-from gpflow_pep.training.fitting.exact import fit_exact
+from gpflow_pep.training.fitting.objectives import near_lengthscales
 
 RNG = np.random.default_rng(0)
 X = np.exp(RNG.standard_normal((60, 2)))
@@ -118,7 +114,9 @@ def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
     f, sd = stacked.predict_f(ROWS, return_std=True)
     _, of_y = stacked.predict(ROWS, return_std=True)
     assert f.shape == sd.shape == (9,) and (sd < of_y).all()
-    with pytest.raises(ValueError, match="return_cov: got it of several models"):
+    with pytest.raises(
+        ValueError, match="return_cov: got True for an estimator that mixes"
+    ):
         stacked.predict(ROWS, return_cov=True)
 
 
@@ -127,7 +125,7 @@ def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> No
     loaded, pickled, _ = check_forms(stacked, tmp_path, rows, np.linspace(0.5, 2.0, 10))
     assert_allclose(loaded.sample_y(ROWS, 3), stacked.sample_y(ROWS, 3), rtol=1e-6)
     for part in pickled.components_:
-        part._numpy_ensembles = ()  # so that TensorFlow predicts
+        part._numpy_components = ()  # so that TensorFlow predicts
     expected = stacked.predict(rows, return_std=True)
     assert_allclose(pickled.predict(rows, return_std=True), expected, rtol=1e-7)
 
@@ -141,29 +139,146 @@ def test_five_lines_describe_it(no_training: None, capsys: Any) -> None:
     assert f"these rows: {fitted.recalibration_.scale:.2f} times as wide" in lines[4]
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        {"kernel": "rbf"},
-        {"alpha": 0.5},
-        {"num_inducing": 4},
-        {"inducing": X[:4]},
-        {"likelihood": "student_t"},
-        {"objective": "loo"},
-        {"batch_size": None},
-        {"noise": "varying"},
-        {"warp": True},
-        {"inputs": "yeo-johnson"},
-        {"standardize": False},
-    ],
-    ids=lambda named: str(*named),
-)
-def test_what_is_named_is_one_model(named: dict[str, Any], no_training: None) -> None:
-    assert PEPRegressor(**named)._names_a_model
+ONE: dict[str, tuple[dict[str, Any], str]] = {
+    "kernel": ({"kernel": "matern32"}, "kernel='matern32'"),
+    "own kernel": ({"kernel": Matern52()}, "kernel"),
+    "alpha": ({"alpha": 0.5}, "alpha=0.5"),
+    "num_inducing": ({"num_inducing": 4}, "num_inducing=4"),
+    "inducing": ({"inducing": X[:4]}, "inducing"),
+    "likelihood": ({"likelihood": "student_t"}, "likelihood='student_t'"),
+    "objective": ({"objective": "loo"}, "objective='loo'"),
+    "batch_size": ({"batch_size": None}, "batch_size=None"),
+    "several": (
+        {"kernel": "matern12", "noise": "varying"},
+        "kernel='matern12', num_inducing=4 and alpha=0.5",
+    ),
+    "additive kernel as it is": (
+        {"kernel": "additive", "standardize": False},
+        "kernel='additive', num_inducing=4, alpha=0.5 and standardize=False",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Training ended")
+@pytest.mark.parametrize("name", ONE)
+def test_settings_that_give_one_model(name: str, no_training: None) -> None:
+    settings, words = ONE[name]
+    assert PEPRegressor(**settings)._names_a_model
     options = {"num_inducing": 4, "alpha": 0.5, "random_state": 0}
-    fitted = PEPRegressor(**{**options, **named}).fit(X, Y)
+    fitted = PEPRegressor(**{**options, **settings}).fit(X, Y)
     assert fitted.components_ == (fitted,) and fitted.weights_.tolist() == [1.0]
-    assert fitted.summary().endswith(" and 4 inducing points, power 0.5.")
+    line = fitted.summary()
+    assert line.startswith("One model, because of ") and words in line.split(":")[0]
+    assert line.endswith(" and 4 inducing points, power 0.5.")
+
+
+ROUGH = "matern52", "constant", False, "standard"
+MIXED: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
+    "kernel": (
+        {"kernel": "rbf"},
+        [("rbf", "varying", True, "yeo-johnson"), ("rbf", *ROUGH[1:])],
+    ),
+    "additive kernel": (
+        {"kernel": "additive"},
+        [("additive", "varying", True, "yeo-johnson"), ("additive", *ROUGH[1:])],
+    ),
+    "noise": (
+        {"noise": "varying"},
+        [
+            ("additive", "varying", True, "yeo-johnson"),
+            ("rbf", "varying", *ROUGH[2:]),
+            ("matern52", "varying", *ROUGH[2:]),
+        ],
+    ),
+    "warp and inputs": (
+        {"warp": False, "inputs": "yeo-johnson"},
+        [
+            ("additive", "varying", False, "yeo-johnson"),
+            ("rbf", "constant", False, "yeo-johnson"),
+            ("matern52", "constant", False, "yeo-johnson"),
+        ],
+    ),
+    "units as they are": ({"standardize": False}, [("rbf", *ROUGH[1:]), ROUGH]),
+    "one lengthscale": (
+        {"ard": False},
+        [("additive", "varying", True, "yeo-johnson"), ("rbf", *ROUGH[1:]), ROUGH],
+    ),
+    "lengthscales alike": (
+        {"ard": 0.7, "likelihood": "log_normal"},
+        [("additive", "varying", True, "yeo-johnson"), ("rbf", *ROUGH[1:]), ROUGH],
+    ),
+    "all": (
+        {
+            "kernel": "matern52",
+            "noise": "constant",
+            "warp": False,
+            "inputs": "standard",
+        },
+        [ROUGH],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Training ended")
+@pytest.mark.parametrize("name", MIXED)
+def test_settings_that_all_models_take(name: str) -> None:
+    settings, expected = MIXED[name]
+    rows = slice(30)
+    fitted = PEPRegressor(**settings, max_iterations=2).fit(X[rows], Y[rows])
+    found = [(p.kernel, p.noise, p.warp, p.inputs) for p in fitted.components_]
+    assert found == expected
+    for part in fitted.components_:
+        assert part.inducing == "rows" and part.ard == settings.get("ard", True)
+        (scales,) = np.atleast_2d(_main(part.kernel_).lengthscales.numpy())
+        assert len(scales) == (1 if settings.get("ard") is False else 2)
+        assert type(part.model_) is PEPRegression
+    assert ", all models with " in fitted.summary().splitlines()[0]
+    assert np.isfinite(fitted.predict_interval(ROWS)).all()
+
+
+def _main(kernel: Any) -> Any:
+    return getattr(kernel, "kernels", [kernel])[0]
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52"])
+def test_units_as_they_are_change_nothing_but_the_mean(kernel: str) -> None:
+    """Targets of mean 0 and standardised inputs, in other units: the same model."""
+    inputs = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = (Y - Y.mean()) / Y.std()
+    settings: dict[str, Any] = {"inducing": "rows", "kernel": kernel}
+    standard = PEPRegressor(**settings).fit(inputs, y)
+    scale, level = np.array([1e4, 1e-3]), 2e3
+    own = PEPRegressor(**settings, standardize=False).fit(scale * inputs, level * y)
+    rows = ROWS - 1.0
+    mean, sd = standard.predict(rows, return_std=True)
+    expected = level * mean, level * sd
+    found = own.predict(scale * rows, return_std=True)
+    assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * level)  # but for jitter
+    noise = own.likelihood_.variance.numpy()
+    exact = GPR(own.model_.data, own.kernel_, noise_variance=noise)
+    log_z = float(exact.log_marginal_likelihood())
+    assert own.record_ is not None
+    assert_allclose(own.record_.objective, log_z, rtol=1e-6)
+    far = PEPRegressor(**settings, standardize=False).fit(inputs, 1e3 + y)
+    assert np.abs(far.predict(inputs) - 1e3 - y).mean() < 0.5
+    assert far.likelihood_.variance.numpy() < 1.0
+
+
+@pytest.mark.parametrize("ard", [False, 0.3])
+@pytest.mark.parametrize("kernel", ["matern52", "additive"])
+def test_exact_lengthscales_are_one_or_alike(ard: Any, kernel: str) -> None:
+    """No step of any lengthscale gains; with a prior, of log Z less its squares."""
+    fitted = PEPRegressor(kernel, inducing="rows", ard=ard).fit(X, Y)
+    model, main = fitted.model_, _main(fitted.kernel_)
+    spread = 1e9 if ard is False else ard
+    objective = near_lengthscales(spread)
+    before, scales = float(objective(model)), main.lengthscales.numpy()
+    assert fitted.record_ is not None
+    assert_allclose(fitted.record_.objective, before, rtol=1e-6)
+    assert np.shape(scales) == (() if ard is False else (2,))
+    for step in np.vstack([np.eye(2), -np.eye(2)])[:, : np.size(scales)]:
+        main.lengthscales.assign(scales * np.exp(0.1 * step.reshape(scales.shape)))
+        assert float(objective(model)) < before + 1e-3
 
 
 def test_settings_are_usable_by_themselves() -> None:
@@ -201,7 +316,7 @@ def test_rows_as_points_are_exact_regression(kernel: str) -> None:
 def test_time_ends_training() -> None:
     began = time.process_time()
     with pytest.warns(
-        ConvergenceWarning, match=r"The time was over\. Raise max_iterations or max"
+        ConvergenceWarning, match=r"The time ran out\. Raise max_iterations or max"
     ):
         fitted = PEPRegressor(max_seconds=1e-3).fit(X, Y)
     assert len(fitted.components_) == 1 and "weight" not in fitted.summary()
@@ -217,11 +332,15 @@ def test_time_ends_training() -> None:
             np.column_stack([Y, np.where(Y > 1.0, Y, np.nan)]),
             "They are left out",
         ),
-        (PEPClassifier, np.arange(60.0)[:, None], "They stay, as trials"),
-        (PEPRegressor, 1.0 * (Y[:, None] > 1.0), "They stay, as trials"),
-        (PEPRegressor, np.arange(60.0)[:, None], "They stay, as trials"),
+        (PEPClassifier, np.arange(60.0)[:, None], "They are kept, as trials"),
+        (PEPRegressor, 1.0 * (Y[:, None] > 1.0), "They are kept, as trials"),
+        (PEPRegressor, np.arange(60.0)[:, None], "They are kept, as trials"),
         (PEPRegressor, np.arange(60.0)[:, None] - 1.0, "They are left out"),
-        (PEPRegressor, (np.arange(60.0)[:, None] % 9.0) / 2.0, "They stay, as trials"),
+        (
+            PEPRegressor,
+            (np.arange(60.0)[:, None] % 9.0) / 2.0,
+            "They are kept, as trials",
+        ),
         (PEPRegressor, (np.arange(60.0)[:, None] % 10.0) / 2.0, "They are left out"),
     ],
 )
@@ -231,12 +350,14 @@ def test_copies_leave_training(
 ) -> None:
     """Whatever their share, but for trials that came out alike."""
     rows = np.tile(X, (10, 1))[:number], np.tile(y, (10, 1))[:number]
-    many = f"{number - 60} of {number} rows are copies of others, inputs and y. "
+    many = f"{number - 60} of {number} rows are copies of others, in inputs and y. "
     with pytest.warns(match=f"{many}{fate}"):
         left = np.hstack(kind()._known_rows(*rows))
-    stay = "stay" in fate
+    stay = "kept" in fate
     assert_allclose(left, np.hstack(rows if stay else [X, y]))
-    advice = fate if stay else "They stay, as a setting names one model. Remove"
+    advice = (
+        fate if stay else "They are kept, because the settings select a single model"
+    )
     with pytest.warns(match=f"{many}{advice}"):  # of one model
         assert len(kind(alpha=0.5)._known_rows(*rows)[0]) == number
 
@@ -249,7 +370,7 @@ def test_copies_count_once(stacked: PEPRegressor) -> None:
     assert_allclose(
         fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9
     )
-    with pytest.warns(match="X: all rows are the same"):
+    with pytest.warns(match="X: all rows are identical"):
         fitted._known_rows(np.ones([5, 2]), Y[:5, None])
 
 
@@ -338,15 +459,13 @@ def test_scouts_of_more_rows(
     fitted = PEPRegressor(random_state=0, max_seconds=1000.0).fit(X, Y)
     (part,), recalibration = fitted.components_, fitted.recalibration_
     assert_allclose([fitted.weights_, fitted.mean_weights_], 1.0, rtol=1e-12)
-    tried = (
-        "and targets, and noise that varies, are" if most == 100 else "and targets are"
-    )
-    assert (
-        f"in a trial with 25, transformed inputs {tried}"
-        in fitted.summary().splitlines()[0]
-    )
+    tried = "Matern, Yeo-Johnson inputs, warped targets"
     if most == 100:
-        gains = "are better on 35 others by" in fitted.summary()
+        tried = "additive kernel, Yeo-Johnson inputs, warped targets, varying noise"
+    (line, *_) = fitted.summary().splitlines()
+    assert f"in a trial with 25, the model with {tried} is " in line
+    if most == 100:
+        gains = "better than the one with Matern on 35 others by" in line
         assert part._is_exact and part.warp == gains and part.n_iter_ <= stack.FEW_STEPS
         assert (
             fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0

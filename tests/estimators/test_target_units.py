@@ -16,11 +16,11 @@ from gpflow.base import AnyNDArray, TensorType
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
+from gpflow_pep.distributions import Units
 from gpflow_pep.estimators import PEPRegressor
-from gpflow_pep.estimators.target_units import likelihood_in
+from gpflow_pep.estimators.single.target_units import likelihood_in
 from gpflow_pep.likelihoods import LogLinear, LogNormal, PerOutput, Tobit
 from gpflow_pep.models import PEP
-from gpflow_pep.scoring.units import Units
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (40, 1))
@@ -110,7 +110,7 @@ def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
                 by_name.alpha_scores_[alpha], score - LOG_Y.mean(), rtol=1e-6
             )
     with pytest.raises(
-        ValueError, match=r"return_cov: got it with (log_normal|a warped target)"
+        ValueError, match=r"return_cov: got True with (log_normal|a warped target)"
     ):
         by_name.predict(ROWS, return_cov=True)
 

@@ -349,7 +349,7 @@ REFUSED = {
     "patience.*0.*positive": lambda: of_svgp(
         early_stopping=EarlyStopping("a", 0), **SCORED
     ),
-    "'error', expected one that evaluate returns: nlpd": lambda: of_svgp(
+    "'error', expected a metric that evaluate returns: nlpd": lambda: of_svgp(
         early_stopping=EarlyStopping("error", 2), **SCORED
     ),
     "natural_gradient.*PEP.*Leave": lambda: of_point(

@@ -114,7 +114,7 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
     observed, needed = layout_of(likelihood, columns)
     check_noise(likelihood, columns)
     if observed not in (None, columns):
-        remedy = "Remove or add columns; of one-hot ones pass numbers."
+        remedy = "Remove or add columns; pass class numbers instead of one-hot columns."
         expected = f"{observed} for the likelihood {name}"
         raise refusal("Y", counted(columns, "column"), expected, remedy)
     if num_latent_gps not in (None, needed):
@@ -130,7 +130,7 @@ def _no_likelihood(likelihood: Any, Y: AnyNDArray) -> Support:
     raise refusal(
         "likelihood",
         type(likelihood).__name__,
-        "one of gpflow.likelihoods",
+        "a likelihood of gpflow.likelihoods",
         "Pass one.",
     )
 
@@ -239,9 +239,10 @@ def num_classes(likelihood: Likelihood) -> int:
         raise refusal(
             "likelihood",
             type(likelihood).__name__,
-            "one of classes, such as Bernoulli, MultiClass or Softmax",
-            "Nothing else has probabilities of classes; one of your own registers their"
-            " number with gpflow_pep.likelihoods.traits.register.",
+            "a likelihood of classes, such as Bernoulli, MultiClass or Softmax",
+            "Only such likelihoods have probabilities of classes; register the number"
+            " of classes of your own likelihood with"
+            " gpflow_pep.likelihoods.traits.register.",
         )
     return number
 
@@ -517,15 +518,15 @@ def require_resolved(
     index = tf.where(lost)[:, 0]
     return require(
         ~tf.reduce_any(lost),
-        f"likelihood: got {type(likelihood).__name__}, of which only the values of its"
-        " density are known, and these do not give its integral in some rows: there"
-        " the density is far narrower than the Gaussian that it is averaged over, or"
-        " 0. Expected one that the nodes of quadrature resolve. Standardise the"
-        " targets, keep its scale away from 0 (for instance add a small constant to"
-        " it, or start the prior of its latent function lower and narrower), use"
-        " HeteroskedasticTFPConditional if the noise is Gaussian, or register an"
-        " integral of your own with gpflow_pep.likelihoods.implementations. The first"
-        " of these rows:",
+        f"likelihood: got {type(likelihood).__name__}, for which only the values of"
+        " the density are known, and these do not give its integral in some rows:"
+        " there the density is far narrower than the Gaussian over which it is"
+        " averaged, or 0. Expected a likelihood that the nodes of quadrature resolve."
+        " Standardise the targets, keep its scale away from 0 (for instance add a"
+        " small constant to it, or start the prior of its latent function lower and"
+        " narrower), use HeteroskedasticTFPConditional if the noise is Gaussian, or"
+        " register an integral of your own with"
+        " gpflow_pep.likelihoods.implementations. The first of these rows:",
         index if rows is None else tf.gather(rows, index),
     )
 
@@ -552,8 +553,8 @@ def _unknown_likelihood(likelihood: Any, *_: Any) -> Any:
     name = type(likelihood).__name__
     raise NotImplementedError(
         f"likelihood: got {name}, for which no tilted moments are registered. Expected"
-        " one of GPflow's or gpflow_pep's likelihoods, or one of your own that derives"
-        " from gpflow.likelihoods.ScalarLikelihood or QuadratureLikelihood. For another"
-        " register a function with"
+        " a likelihood of GPflow or gpflow_pep, or your own class that derives from"
+        " gpflow.likelihoods.ScalarLikelihood or QuadratureLikelihood. For any other"
+        " likelihood register a function with"
         f" gpflow_pep.likelihoods.implementations.register({name})."
     )

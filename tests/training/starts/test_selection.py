@@ -391,5 +391,5 @@ def test_likelihoods_without() -> None:
         ValueError, match="likelihood: got Poisson, expected one of classes"
     ):
         starts.predictive_entropy(other, PROBLEM.Xnew)
-    with pytest.raises(ValueError, match="Give inducing inputs in the space of X"):
+    with pytest.raises(ValueError, match="Pass inducing inputs in the space of X"):
         starts.predictive_entropy(trained_on("several"), PROBLEM.Xnew[:, :1])

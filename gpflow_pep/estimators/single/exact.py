@@ -35,12 +35,16 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import RBF, IsotropicStationary, Kernel
 from scipy.linalg import lapack
 
+from ...distributions import Units
+from ...distributions.noise import (
+    LARGEST_EXPONENT,
+    exponent_of_noise,
+    features_of_noise,
+)
 from ...likelihoods import LogLinear
 from ...models import PEPRegression
-from ...scoring.likelihoods import FARTHEST_INPUT, LARGEST_EXPONENT
-from ...scoring.units import Units
-from .full_batch import Ascent, MaximiseRecord, one_blas_thread
-from .points import OVER
+from ...training.fitting.full_batch import Ascent, MaximiseRecord, one_blas_thread
+from ...training.fitting.points import OVER
 
 #: Standard deviations of the priors of all weights of the noise together, so that each
 #: of D has that over the root of D, and of a and b. On 18 generated tables of 120 and
@@ -175,13 +179,29 @@ class Hyperparameters(NamedTuple):
     log_additive: AnyNDArray  #: Minus infinity without functions of one input.
 
     @classmethod
-    def smooth(cls, D: int, is_additive: bool = False) -> "Hyperparameters":
-        """Give the smooth start, for standardised inputs and targets: lengthscales √D,
-        as squared distances of rows grow in proportion to D.
+    def smooth(
+        cls, D: int, is_additive: bool = False, mean_square: float = 1.0
+    ) -> "Hyperparameters":
+        """Give the smooth start, for inputs and targets of unit variance: lengthscales
+        √D, as squared distances of rows grow in proportion to D.
+
+        :param mean_square: Of the targets, 1 if their mean is 0.
         """
         log_v = np.log(ADDITIVE / D) if is_additive else -np.inf
         lengthscales, parts = np.full(D, 0.5 * np.log(D)), np.full(D, log_v)
-        return cls(lengthscales, 0.0, np.log(NOISE), np.zeros(D), 0.0, 0.0, parts)
+        log_variance = float(np.log(mean_square))
+        noise, weights = np.log(NOISE), np.zeros(D)
+        return cls(lengthscales, log_variance, noise, weights, 0.0, 0.0, parts)
+
+    def rescaled(self, scale: AnyNDArray, level: float) -> "Hyperparameters":
+        """Give those of the same model of inputs times a scale, [D], and of targets
+        times a level; without warp and functions of one input.
+        """
+        return self._replace(
+            log_lengthscales=self.log_lengthscales + np.log(scale),
+            log_variance=self.log_variance + 2.0 * np.log(level),
+            log_noise=self.log_noise + 2.0 * np.log(level),
+        )
 
     @classmethod
     def of_vector(cls, vector: AnyNDArray) -> "Hyperparameters":
@@ -231,16 +251,18 @@ class Hyperparameters(NamedTuple):
         kernel: str,
         varying: bool,
         input_of_line: int | None = None,
+        ard: bool | float = True,
     ) -> PEPRegression:
         """Make the model that predicts t, with inducing points at all rows that differ.
 
         :param varying: Whether the noise is a function of the inputs.
         :param input_of_line: Of which input there is a linear function.
+        :param ard: False: the kernel has one lengthscale.
         """
-        variance, lengthscales = (
-            np.exp(self.log_variance),
-            np.exp(self.log_lengthscales),
-        )
+        variance = np.exp(self.log_variance)
+        lengthscales: Any = np.exp(self.log_lengthscales)
+        if ard is False:
+            lengthscales = lengthscales[0]
         noise: Any = max(np.exp(self.log_noise), 1.001 * LEAST_NOISE)
         if varying:
             noise = LogLinear(X.shape[1], noise)
@@ -282,8 +304,8 @@ def evidence(
     r2 = squares[:, None] + squares
     r2 -= 2.0 * U @ U.T
     K, by_r2 = KERNELS[kernel][1](np.maximum(r2, 0.0, out=r2), log_variance)
-    features = np.clip(X, -FARTHEST_INPUT, FARTHEST_INPUT)
-    exponent = np.clip(features @ w, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    features = features_of_noise(X)
+    exponent = exponent_of_noise(features, w)
     noise = np.maximum(np.exp(c + exponent), LEAST_NOISE)
     F, owners = (np.zeros([N, 0]), np.zeros(0, int)) if factors is None else factors
     # The transpose of a symmetric matrix is in LAPACK's order.
@@ -338,6 +360,37 @@ class _Problem(NamedTuple):
     kernel: str
     free: AnyNDArray  #: Which of all hyperparameters are trained, [3 D + 4].
     factors: tuple[AnyNDArray, AnyNDArray]  #: See :func:`_factors`.
+    ard: bool | float = True  #: See :func:`fit_exact`.
+    mean_square: float = 1.0  #: Of y.
+
+    def limits(self) -> AnyNDArray:
+        """Give the limits of the hyperparameters that are trained, [R, 2]."""
+        D = self.X.shape[1]
+        limits = np.repeat(LIMITS, [D, 1, 1, D, 2, D], axis=0)
+        limits[D, 1] += np.log(self.mean_square)
+        return limits[self.free]
+
+    def owners(self) -> AnyNDArray:
+        """Find the number that is trained for each hyperparameter that is free, [R]:
+        one of its own, or one for all lengthscales.
+        """
+        places = np.arange(np.sum(self.free))
+        if self.ard is False:
+            places = np.maximum(places - self.X.shape[1] + 1, 0)
+        return places
+
+    def log_density(self, theta: Hyperparameters) -> tuple[float, AnyNDArray]:
+        """Compute log Z with all priors, and its derivatives, [3 D + 4]; with a number
+        as ``ard`` also the prior of :func:`near_lengthscales
+        <gpflow_pep.training.fitting.objectives.near_lengthscales>`.
+        """
+        value, gradient = evidence(theta, self.X, self.y, self.kernel, self.factors)
+        if not isinstance(self.ard, bool):
+            logs = theta.log_lengthscales
+            apart = (logs - np.mean(logs)) / self.ard
+            value -= 0.5 * float(apart @ apart)
+            gradient[: len(logs)] -= apart / self.ard
+        return value, gradient
 
     def ascend(
         self,
@@ -353,20 +406,22 @@ class _Problem(NamedTuple):
             one is given up if it is below it after as many.
         :return: The best hyperparameters that were seen, and how training went.
         """
-        D = self.X.shape[1]
-        limits = np.repeat(LIMITS, [D, 1, 1, D, 2, D], axis=0)[self.free]
+        owners = self.owners()
+        _, own = np.unique(owners, return_index=True)
+        limits = self.limits()[own]
+        begin = np.bincount(owners, start[self.free]) / np.bincount(owners)
         best, vector, began = -np.inf, start, time.perf_counter()
         losses: list[float] = []
 
         def loss(x: AnyNDArray) -> tuple[float, AnyNDArray]:
             nonlocal best, vector
             tried = start.copy()
-            tried[self.free] = x
-            theta = Hyperparameters.of_vector(tried)
-            value, gradient = evidence(theta, self.X, self.y, self.kernel, self.factors)
+            tried[self.free] = x[owners]
+            value, gradient = self.log_density(Hyperparameters.of_vector(tried))
             if value > best:
                 best, vector = value, tried
-            return (-value if np.isfinite(value) else 1e10), -gradient[self.free]
+            by_x = np.bincount(owners, -gradient[self.free])
+            return (-value if np.isfinite(value) else 1e10), by_x
 
         def step(intermediate_result: scipy.optimize.OptimizeResult) -> None:
             losses.append(float(intermediate_result.fun))
@@ -376,7 +431,7 @@ class _Problem(NamedTuple):
 
         end = scipy.optimize.minimize(
             loss,
-            np.clip(start[self.free], *limits.T),
+            np.clip(begin, *limits.T),
             jac=True,
             method="L-BFGS-B",
             bounds=limits,
@@ -428,10 +483,12 @@ def fit_exact(
     varying: bool = False,
     warp: bool = False,
     input_of_line: int | None = None,
+    ard: bool | float = True,
+    mean_square: float = 1.0,
     max_iterations: int = 150,
     deadline: float = np.inf,
 ) -> tuple[Hyperparameters, MaximiseRecord]:
-    """Train by L-BFGS on all rows, standardised inputs X [N, D] and targets y [N].
+    """Train by L-BFGS on all rows, inputs X [N, D] and targets y [N] of unit variance.
 
     :param start: Where training starts, without what is not trained. None, or one of
         another D: at :meth:`Hyperparameters.smooth`, or where :func:`find_start` does.
@@ -439,6 +496,9 @@ def fit_exact(
     :param varying: Whether w is trained.
     :param warp: Whether a and b are trained.
     :param input_of_line: Of which input there is a linear function; None: of none.
+    :param ard: False: one lengthscale for all inputs. A number: the standard deviation,
+        a priori, of log lengthscales around their mean.
+    :param mean_square: Of y, 1 if its mean is 0.
     :param deadline: When ``time.perf_counter`` is past it no further step is taken.
     """
     D = X.shape[1]
@@ -447,12 +507,12 @@ def fit_exact(
     if start is not None and len(start.log_lengthscales) != D:
         start = None
     if start is None and not is_plain:
-        start = find_start(X, y, deadline, input_of_line)
+        start = find_start(X, y, deadline, input_of_line, ard, mean_square)
     free = np.repeat([True, varying, warp, is_additive], [D + 2, D, 2, D])
-    smooth = np.hstack(Hyperparameters.smooth(D, is_additive))
+    smooth = np.hstack(Hyperparameters.smooth(D, is_additive, mean_square))
     with one_blas_thread():
         factors = _factors(X, is_additive, input_of_line)
-        problem = _Problem(X, y, kernel, free, factors)
+        problem = _Problem(X, y, kernel, free, factors, ard, mean_square)
         if start is None:
             vector, record = problem.better_of_two(smooth, max_iterations, deadline)
         else:
@@ -468,20 +528,30 @@ def find_start(
     y: AnyNDArray,
     deadline: float = np.inf,
     input_of_line: int | None = None,
+    ard: bool | float = True,
+    mean_square: float = 1.0,
 ) -> Hyperparameters:
     """Find where the training of any kernel starts, by :data:`STEPS_OF_STARTS` steps of
     the Matérn 5/2 kernel with one noise variance from both starts. It is the smooth
     start, unless that is clearly behind.
 
-    :param X: Standardised inputs, [N, D].
-    :param y: Standardised targets, [N].
+    :param X: Inputs of unit variance, [N, D].
+    :param y: Targets of unit variance, [N].
+    :param ard: As of :func:`fit_exact`.
+    :param mean_square: Of y.
     """
-    limits: dict[str, Any] = {"max_iterations": STEPS_OF_STARTS, "deadline": deadline}
-    limits["input_of_line"] = input_of_line
-    theta, record = fit_exact(X, y, **limits)
+    theta, record = fit_exact(
+        X,
+        y,
+        input_of_line=input_of_line,
+        ard=ard,
+        mean_square=mean_square,
+        max_iterations=STEPS_OF_STARTS,
+        deadline=deadline,
+    )
     smooth, fine = record.starts
     if fine.objective < smooth.objective + CLEARLY * len(X):
-        return Hyperparameters.smooth(X.shape[1])
+        return Hyperparameters.smooth(X.shape[1], mean_square=mean_square)
     start = start_after(theta, record)
     assert start is not None  # as no start was given
     return start

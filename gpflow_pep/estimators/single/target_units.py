@@ -6,10 +6,10 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from sklearn.preprocessing import StandardScaler
 
-from ..engine.factors import traits
-from ..engine.factors.entries import check_entries
-from ..likelihoods import LogNormal, PerOutput
-from ..scoring.units import Units
+from ...distributions import Units
+from ...engine.factors import traits
+from ...engine.factors.entries import check_entries
+from ...likelihoods import LogNormal, PerOutput
 from .outputs import parts_of
 
 
@@ -27,6 +27,12 @@ def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
         scaler = StandardScaler().fit(levels)
         offset, scale = scaler.mean_ * scaled, np.where(scaled, scaler.scale_, 1.0)
     return Units.of_columns(scale, offset, logarithm)
+
+
+def spread_of(X: AnyNDArray) -> AnyNDArray:
+    """Compute the standard deviation of each column of X [N, D], 1 of constant ones."""
+    spread = np.std(X, axis=0)
+    return np.where(spread > 0.0, spread, 1.0)
 
 
 def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
