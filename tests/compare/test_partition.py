@@ -398,7 +398,7 @@ def test_months_as_times() -> None:
     assert list(data.blocks) == list(months) * 2
     years = table.assign(Month=np.tile(2023.0 + np.round(np.arange(36) / 12.0, 3), 2))
     assert clean_for(years, "y", Settings(time_column="Month")).blocks.max() > 2025.9
-    message = r"got 'Month' with numbers such as 1.2023, .* month 01.2023: .* Jan 2023"
+    message = r"got 'Month' with numbers such as 1.2023, .* month 01.2023; .* Jan 2023"
     numbers = table.assign(Month=table["Month"].astype(float))
     for frame, options in ((numbers, {}), (table, {"as_written": ["Month"]})):
         with pytest.raises(ValueError, match=message):
@@ -422,7 +422,10 @@ def test_the_order_of_classes() -> None:
     for order, message in (
         (words[:2], r"order: got 'stable', 'worse' without 'admitted', expected all"),
         ([*words, "dead"], r"order: got 'dead', expected classes of 'y': 'admitted'"),
-        (["worse", "worse"], r"order: got \['worse', 'worse'\], expected the classes"),
+        (
+            ["worse", "worse"],
+            r"order: got \['worse', 'worse'\], expected distinct classes",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             clean_for(table, "y", Settings(likelihood="ordinal", order=order))
@@ -509,7 +512,7 @@ def test_smaller_tables_are_the_latest_or_groups(
         (
             {"nhs id": [f"N{n}" for n in np.arange(60) % 15]},
             {},
-            ["--time-column day", "Columns 'patient', 'nhs id' may name"],
+            ["--time-column day", "Columns 'patient', 'nhs id' may say"],
         ),
         ({}, {"time_column": "day"}, []),
         ({}, {"group_column": "patient"}, []),

@@ -176,6 +176,8 @@ HARD = [
     Cell("Matern52", "sparse", 1e-12, 1e-8),
     Cell("Matern52", "exact", 1e-12, 1e-8),
     Cell("squared exponential", "exact", 1e-12, 1e-6),
+    # By the inverse of the factor of B its means were wrong by 7e-6 deviations.
+    Cell("squared exponential", "exact", 1e-9, 1e-8),
     Cell("Periodic", "sparse", 1e-10, 1e-8),
 ]
 

@@ -66,7 +66,7 @@ def test_targets_with_a_narrower_support_are_not_standardised(name: str) -> None
     expected = model.model_.predict_y(model.input_scaler_.transform(X))
     assert_allclose(mean, expected[0][:, 0])
     assert_allclose(std**2, expected[1][:, 0])
-    with pytest.raises(ValueError, match=f"return_cov: got it with {name}"):
+    with pytest.raises(ValueError, match=f"return_cov: got True with {name}"):
         model.predict(X, return_cov=True)
 
 
@@ -151,7 +151,7 @@ ONE, SEVERAL = PEPRegressor(**SMALL), PEPClassifier(**SMALL)
                 PEPClassifier(likelihood=likelihood, **SMALL),
                 X,
                 labels,
-                rf"likelihood: got .* classes, expected .*not {number}",
+                rf"likelihood: got .* classes, expected .*not of {number}",
             )
             for likelihood, labels, number in (
                 (lik.MultiClass(6), LABELS, 6),

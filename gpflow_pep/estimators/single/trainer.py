@@ -314,13 +314,16 @@ def train_by_batches(
     num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * num_rows // batch_size)
     num_steps = min(num_steps, training.max_iterations * max(1, num_rows // batch_size))
     optimizer = tf_keras.optimizers.Adam(RATE)
-    options = {
-        "evaluate": check_time,
-        "evaluate_every": 10,
-        "progress": training.progress,
-    }
     with contextlib.suppress(TimeoutError):
-        fit(model, batches, num_steps=num_steps, optimizer=optimizer, **options)
+        fit(
+            model,
+            batches,
+            num_steps=num_steps,
+            optimizer=optimizer,
+            evaluate=check_time,
+            evaluate_every=10,
+            progress=training.progress,
+        )
     return int(optimizer.iterations)
 
 

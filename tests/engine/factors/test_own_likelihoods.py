@@ -143,7 +143,7 @@ REFUSED: list[tuple[Any, str]] = [
     *(
         (
             partial(ours.NoisyLabelBernoulli, e),
-            r"epsilon: got .*a number in .0, 0.5.*a rate",
+            r"epsilon: got .*a number in .0, 0.5.*the rate",
         )
         for e in (0.0, 0.5, -0.1, np.nan)
     ),
