@@ -423,7 +423,7 @@ def test_parquet(read: Any) -> None:
         (
             b"a,b\n\xff,1\n",
             {"encoding": "utf-8"},
-            r"is not in the encoding utf-8 .* Name another",
+            r"is not in the encoding utf-8 .* Pass another",
         ),
         (TEXT, {"sep": ""}, r"sep: got '', expected one character"),
         (TEXT, {"sep": '"'}, r"sep: got '\"', expected one character"),
@@ -454,7 +454,7 @@ def test_no_file(tmp_path: Path) -> None:
         None,
     ):
         with pytest.raises(
-            ValueError, match=r"(a URL|no path|no name).*Download the table"
+            ValueError, match=r"(a URL|not a path|no name).*Download the table"
         ):
             read_table(place)  # type: ignore[arg-type]
 
@@ -548,7 +548,7 @@ def test_excel_with_a_cover_merged_cells_and_durations(tmp_path: Path) -> None:
     found = read_table(tmp_path / "t.xlsx")
     assert (
         found.attrs["sheet"] == "Data"
-        and "--sheet names another" in found.attrs["notes"][0]
+        and "--sheet selects another" in found.attrs["notes"][0]
     )
     assert list(found["site"]) == ["s0"] * 3 + ["s1"] * 3
     assert found["took"][2] == "24:30:00" and found["size"][0] == "0,100"

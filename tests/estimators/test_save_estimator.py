@@ -497,13 +497,13 @@ def test_places_where_no_folder_can_be(
     (tmp_path / "file").write_text("mine")
     model, got = (
         load_estimator(saved),
-        r"(cannot be written|got a URL|no path|no name).*",
+        r"(cannot be written|got a URL|not a path|no name).*",
     )
     for write in (save_estimator, pep.estimators.export_numpy):
         with pytest.raises(ValueError, match=got + "Choose another folder"):
             write(place, model)  # type: ignore[operator]
     for read in (load_estimator, load_scorer):
-        with pytest.raises(ValueError, match=r"no file|URL|no path|no name"):
+        with pytest.raises(ValueError, match=r"no file|URL|not a path|no name"):
             read(place)  # type: ignore[operator]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

@@ -465,7 +465,7 @@ def test_scouts_of_more_rows(
     (line, *_) = fitted.summary().splitlines()
     assert f"in a trial with 25, the model with {tried} is " in line
     if most == 100:
-        gains = "better than the one with Matern on 35 others by" in line
+        gains = "better than the one with Matern on 35 other rows by" in line
         assert part._is_exact and part.warp == gains and part.n_iter_ <= stack.FEW_STEPS
         assert (
             fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0

@@ -384,7 +384,7 @@ REFUSED_POWERS = {
     "model: got PEPRegressor, .* alpha='auto'": lambda: select_alpha(
         pep.estimators.PEPRegressor()
     ),
-    "validation: got none with ARPEP": lambda: select_alpha(tied("ARPEP")),
+    "validation: got no rows for ARPEP": lambda: select_alpha(tied("ARPEP")),
     "refit: got True with ARPEP": lambda: select_alpha(
         tied("ARPEP"), validation=HELD.data
     ),

@@ -562,9 +562,7 @@ def _check_strategy(
             "Leave it out.",
         )
     if getattr(model, "num_data", 0) is None:
-        got = (
-            f"{type(model).__name__} with num_data=Na natural gradient under a strategy"
-        )
+        got = f"{type(model).__name__} with num_data=None under a strategy"
         expected = (
             "the number of rows of the whole data set: a replica sees a share of a"
             " batch"

@@ -43,11 +43,11 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
     check_one_power(model)
     if not isinstance(model, InternalDataModel):
         got = (
-            f"no held-out rows with {type(model).__name__}, whose rows share one site"
-            " that cannot be removed"
+            f"no rows for {type(model).__name__}, whose rows share one site that"
+            " cannot be removed for a single row"
         )
         remedy, expected = "Pass validation=(X, Y).", "rows that were held out"
-        raise checks.refusal("validation", f"{got} for a single row", expected, remedy)
+        raise checks.refusal("validation", got, expected, remedy)
     if model.data[0].shape[0] == 1:
         raise checks.refusal(
             "model", "one row", "several", "There is no other row to predict from."

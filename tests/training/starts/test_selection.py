@@ -102,7 +102,7 @@ def test_duplicated_rows(select: Callable[..., Any]) -> None:
         np.sort(Z, axis=0), np.sort(np.concatenate([X[:3], 0.0 * X[:1]]), axis=0)
     )
     with pytest.raises(
-        ValueError, match=r"M: got 5, .* at most 4, the number of rows of X that d"
+        ValueError, match=r"M: got 5, .* at most 4, the number of distinct rows of X"
     ):
         select(repeated, 5, 0)
 
