@@ -127,7 +127,9 @@ BAD_VALUES: dict[str, Callable[[], Any]] = {
     "Y: got no values.*at least one row.*Pass held-out": lambda: metrics.smse(
         EMPTY, EMPTY
     ),
-    r"zero variance \(4 rows.*that vary.*needs more rows": lambda: metrics.smse(ZERO, Y),
+    r"zero variance \(4 rows.*that vary.*needs more rows": lambda: metrics.smse(
+        ZERO, Y
+    ),
     r"column 1 of Y: got zero variance \(4 rows.*needs more": lambda: metrics.smse(
         *ONE_FLAT
     ),

@@ -333,7 +333,7 @@ REFUSED = {
     "model: got GPR, expected a PEPRegression": lambda: on(GPR),
     "a power for each row": lambda: on(of_labels(alpha=HALVES)),
     "Call maximise directly": lambda: on(of_numbers(MISSING)),
-    "got one with blocks": lambda: on(of_numbers(blocks=np.arange(90) // 9)),
+    "got a model with blocks": lambda: on(of_numbers(blocks=np.arange(90) // 9)),
     "a memory or a power for each row": lambda: on(of_numbers(alpha=HALVES)),
     "num_rows: got 0, expected": lambda: on(of_numbers(), num_rows=0),
     "seed: got -1": lambda: on(of_numbers(), seed=-1),

@@ -362,7 +362,9 @@ REFUSED = {
     r"natural_gradient.*yes.*0\.1": lambda: of_svgp(natural_gradient="yes"),
     "batch_size: got 0": lambda: shuffled_batches((X, Y), 0, seed=0),
     "data: got .*batches of 25 rows": lambda: shuffled_batches((X, Y), N + 1, seed=0),
-    "data: got .*the same number of rows": lambda: shuffled_batches((X, Y[:-1]), 3, seed=0),
+    "data: got .*the same number of rows": lambda: shuffled_batches(
+        (X, Y[:-1]), 3, seed=0
+    ),
 }
 test_refused = refusals(REFUSED)
 

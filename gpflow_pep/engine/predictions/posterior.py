@@ -146,7 +146,7 @@ class UpdatingPosterior(BasePosterior):
         self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
         return self._with_fresh_q(
-            super()._conditional_fused, Xnew, full_cov, full_output_cov
+            self.gpflow_class._conditional_fused, self, Xnew, full_cov, full_output_cov
         )
 
     def predict_f(

@@ -388,7 +388,7 @@ def test_likelihoods_without() -> None:
     parts = PROBLEM.kernel(), Poisson(), PROBLEM.Z
     other = pep.PEP((X, np.floor(np.abs(Y))), *parts, max_sweeps=1)
     with pytest.raises(
-        ValueError, match="likelihood: got Poisson, expected one of classes"
+        ValueError, match="likelihood: got Poisson, expected a likelihood of classes"
     ):
         starts.predictive_entropy(other, PROBLEM.Xnew)
     with pytest.raises(ValueError, match="Pass inducing inputs in the space of X"):
