@@ -15,6 +15,9 @@ ROOMS = {
     "tables": (
         "tables and files: how they are read and cleaned, numbers made of their columns"
     ),
+    "distributions": (
+        "distributions of targets, units of targets and inputs, in NumPy alone"
+    ),
     "scoring": (
         "predictions of fitted models in NumPy alone; no TensorFlow, no scikit-learn"
     ),

@@ -18,7 +18,6 @@ from ..tables.suspicions import formula
 from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
-from .partition import equal_inputs
 from .run import Comparison, wins_each_window
 from .scores import METRICS, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, GAUSSIAN
@@ -782,24 +781,18 @@ def more_rows(comparison: Comparison) -> str:
 
 
 def _of_scorer(comparison: Comparison) -> str:
-    """Word which folders hold training rows, or why one of NumPy's predictions is not
-    there.
+    """Word how many training rows the folders hold, or why one of NumPy's predictions
+    is not there.
     """
     if comparison.model is None:
         return ""
-    words = "The folder model holds training rows: keep it as private as the rows are."
-    if reason := why_no_scorer(comparison.model):
+    held = comparison.model[-1].rows_held_
+    in_model = held.in_model("the folder model")
+    words = f"{in_model}: keep it as private as the rows are."
+    reason = why_no_scorer(comparison.model)
+    if reason:
         return f"{words} No folder scorer, for predictions without TensorFlow: {reason}"
-    last, different = comparison.model[-1], equal_inputs(comparison.data.X).max() + 1
-    exact = max(part.num_inducing_ for part in last.components_) > 0.9 * different
-    if not (exact or last.near_rows_):
-        return (
-            f"{words} The folder scorer holds inducing points, which can be some of"
-            " them."
-        )
-    why = (
-        "its predictions use near ones"
-        if last.near_rows_
-        else "it predicts from all of them"
-    )
-    return f"{words} The folder scorer holds them too, because {why}."
+    words = f"{words} {held.in_scorer('the folder scorer')}"
+    if held.scorer == 0:
+        return f"{words}."
+    return f"{words}: keep it as private, too."

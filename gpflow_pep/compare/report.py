@@ -63,16 +63,39 @@ def write_report(
     :raises ValueError: If the folder has other files of these names.
     :raises ImportError: If figures are requested without matplotlib.
     """
-    if figures and not plotting.available():
+    if figures is None:
+        figures = plotting.available()
+    elif figures and not plotting.available():
         raise ImportError(plotting.INSTALL)
     directory = path_of(directory, "Choose another folder.")
     check_folder(directory)
     begin_folder(directory)
-    model, best, written = comparison.model, comparison.best, []
+    written = _write_model(directory, comparison, command)
 
     def write(name: str, content: str | bytes) -> None:
         written.append(_write(directory / name, content))
 
+    written.append(directory / "folds.csv")
+    write_scores(written[-1], comparison.fits)
+    write("metrics.csv", summarise(comparison).to_csv())
+    drawn: dict[str, list[bytes]] = {}
+    if comparison.best is not None:
+        predictions = by_row(comparison.held_out[comparison.best])
+        write("predictions.csv", as_cells(predictions).to_csv(index_label="row"))
+        if figures:
+            with warnings_named(f"{comparison.best}, pictures"):
+                drawn = _draw(comparison)
+    for name, (whole, *_) in drawn.items():
+        write(f"{name}.png", whole)
+    write("report.html", page(comparison, drawn, command=command, folder=directory))
+    (directory / UNFINISHED).unlink(missing_ok=True)
+    list_files(directory, (path.name for path in written if path.name not in FOLDERS))
+    return [written[-1], *written[:-1], directory / MANIFEST]
+
+
+def _write_model(directory: Path, comparison: Comparison, command: str) -> list[Path]:
+    """Write the model and its scorer, and remove what an earlier call wrote."""
+    model, written = comparison.model, []
     if model is not None:
         written.append(directory / "model")
         save_estimator(written[-1], model, card=model_card(comparison, command))
@@ -85,22 +108,7 @@ def write_report(
     for name in FOLDERS:
         if directory / name not in written:
             remove_written(directory / name, FOLDERS[name])
-    written.append(directory / "folds.csv")
-    write_scores(written[-1], comparison.fits)
-    write("metrics.csv", summarise(comparison).to_csv())
-    drawn: dict[str, list[bytes]] = {}
-    if best is not None:
-        predictions = by_row(comparison.held_out[best])
-        write("predictions.csv", as_cells(predictions).to_csv(index_label="row"))
-        if figures if figures is not None else plotting.available():
-            with warnings_named(f"{best}, pictures"):
-                drawn = _draw(comparison)
-            for name, (whole, *_) in drawn.items():
-                write(f"{name}.png", whole)
-    write("report.html", page(comparison, drawn, command=command, folder=directory))
-    (directory / UNFINISHED).unlink(missing_ok=True)
-    list_files(directory, (path.name for path in written if path.name not in FOLDERS))
-    return [written[-1], *written[:-1], directory / MANIFEST]
+    return written
 
 
 def by_row(held_out: pd.DataFrame) -> pd.DataFrame:

@@ -24,14 +24,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ..distributions import Recalibration, YeoJohnson
 from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.refusals import counted
 from ..scoring.ensemble import FAR, NumpyEnsemble, are_asked, is_far
-from ..scoring.inputs import YeoJohnson
-from ..scoring.predictive import Recalibration
 from ..training import Ensemble, MaximiseRecord
 from ..training.choosing.alphas import ALPHAS, check_alphas
 from ..training.choosing.ensemble import (
@@ -64,6 +63,7 @@ from .parts import (
     start_at,
     wants_near_rows,
 )
+from .rows_held import RowsHeld, count_rows_held
 from .stack import Stack
 from .target_units import log_slopes
 from .trainer import Attempts, Trained, tied_model, train_by_batches, train_model
@@ -130,6 +130,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     model_: GPModel | Ensemble
     n_features_in_: int
     feature_names_in_: AnyNDArray
+    #: How many training rows its files hold.
+    rows_held_: RowsHeld
     record_: MaximiseRecord | None = None
     _posterior: EnsemblePosterior | None
     #: What predicts with NumPy: one ensemble; none where it cannot; None until it is
@@ -192,17 +194,22 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """
         refuse_weights(refused)
         fitted = copy.copy(self)
+        # Components are copies of it, and have none of their own.
+        fitted.__dict__.pop("rows_held_", None)
         for name, value in fitted.get_params(deep=False).items():
             if isinstance(value, np.generic):  # a number or truth value of NumPy
                 setattr(fitted, name, value.item())
         fitted._check_parameters()
-        fitted._fit(X, y)
+        rows = fitted._fit(X, y)
+        fitted.rows_held_ = count_rows_held([fitted], rows)
         self.__dict__ = fitted.__dict__
         return self
 
     @abc.abstractmethod
-    def _fit(self, X: Any, y: Any) -> None:
-        """Train this estimator, a copy of the one that ``fit`` was called for."""
+    def _fit(self, X: Any, y: Any) -> AnyNDArray:
+        """Train this estimator, a copy of the one that ``fit`` was called for, and give
+        the inputs of its rows, [N, D].
+        """
 
     def _check_parameters(self) -> None:
         if self.num_inducing != "auto":
@@ -516,7 +523,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         have nearly no information on it: the variance of f is nearly what it was before
         training, by any component whose weight is .2 or more, or the largest. So is a
         row with an input that such a component cuts
-        (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`).
+        (:class:`~gpflow_pep.distributions.YeoJohnson`).
 
         :param X: Inputs, [N, D].
         :raises ValueError: If they are not what the model was trained on.

@@ -30,10 +30,10 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from scipy.stats import sem
 
+from ..distributions import Recalibration
 from ..engine.factors import class_probabilities
 from ..engine.refusals import counted
 from ..engine.sites.posterior import Marginals, Sites, cavity
-from ..scoring.predictive import Recalibration
 from ..tables.grades import numbers_of, order_of_labels
 from ..training import ensemble_weights
 from ..training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals

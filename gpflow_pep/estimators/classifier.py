@@ -13,10 +13,10 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
+from ..distributions.cutting import cuts_reported
 from ..engine import factors
 from ..engine.checks import refusal
 from ..models import PEPClassification
-from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predict_probabilities
 from ..tables.grades import order_of_labels, places_in
 from ..training import Ensemble, ensemble_with_near_labels
@@ -108,7 +108,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         )
         self.order = order
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any) -> AnyNDArray:
         check_table("y", y)
         y = filled(y)
         refuse_missing(y, "label")
@@ -133,12 +133,14 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             got = f"one class, {self.classes_[0]!r}"
             raise refusal("y", got, "two or more", "There is nothing to distinguish.")
         Y = numbers[:, None].astype(gpflow.default_float())
+        given = X
         X, Y = self._known_rows(X, Y)
         if self._names_a_model or len(X) < 2:
             self._fit_one(X, Y)
         else:
             seconds = np.inf if self.max_seconds is None else self.max_seconds
             self._set_stack(fit_class_stack(self, X, Y, seconds))
+        return given
 
     def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: None = None) -> None:
         """Train the one model that the settings name."""

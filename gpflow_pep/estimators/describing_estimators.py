@@ -10,19 +10,18 @@ from gpflow.mean_functions import Zero
 from gpflow.models import GPModel
 from sklearn.preprocessing import StandardScaler
 
+from ..distributions import Recalibration, Units, YeoJohnson
 from ..engine.checks import refusal
 from ..engine.predictions.context_rows import NearRows
 from ..engine.prior import is_mixed
 from ..engine.sites.posterior import Sites
 from ..models import ARPEP, PEP, PEPClassification, PEPRegression
-from ..scoring.inputs import YeoJohnson
-from ..scoring.predictive import Recalibration
-from ..scoring.units import Units
 from ..training.choosing.ensemble import Ensemble, components
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .describing import Described, Describer, Loader, check_same
 from .regressor import PEPRegressor
+from .rows_held import RowsHeld
 from .stack import Stack
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
@@ -91,6 +90,10 @@ def describe_estimator(
     described["fitted"] = {
         key: describe(getattr(estimator, key), key) for key in fitted
     }
+    held = getattr(estimator, "rows_held_", None)
+    if held is not None:  # a component has none
+        described["training_rows"] = held.in_model()
+        described["rows_held"] = describe(held, "rows_held_")
     stack = getattr(estimator, "_stack", None)
     if stack is not None:
         described["components"] = [
@@ -125,6 +128,8 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     for name in _FITTED:
         if name in described["fitted"]:
             setattr(estimator, name, load(described["fitted"][name]))
+    if "rows_held" in described:
+        estimator.rows_held_ = RowsHeld(**load(described["rows_held"]))
     if "components" in described:
         estimator._set_stack(_construct_stack(described, load))
         return estimator

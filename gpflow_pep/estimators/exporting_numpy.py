@@ -31,7 +31,8 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
 
     It has the inducing points, which are the inputs of all rows where inference is
     exact, and q(u); it has training rows where predictions use near rows
-    (``near_rows_`` is not 0). Predictions are those of the estimator; see
+    (``near_rows_`` is not 0). ``scorer.json`` has a sentence on how many training rows
+    are in it. Predictions are those of the estimator; see
     :class:`~gpflow_pep.scoring.Scorer`.
 
     :param folder: As of :func:`~gpflow_pep.estimators.saving.save_estimator`.
@@ -87,6 +88,9 @@ def _scorer_files(estimator: Any) -> SavedFiles:
         "names": None if names is None else [str(name) for name in names],
         "labels": describe(getattr(last, "classes_", None), "classes_"),
     }
+    held = getattr(last, "rows_held_", None)
+    if held is not None:  # a component has none
+        content["training_rows"] = held.in_scorer()
     return SavedFiles(content, describe.arrays)
 
 

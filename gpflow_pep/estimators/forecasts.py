@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 from gpflow.base import AnyNDArray
 
+from ..distributions import Predictive, Recalibration
 from ..engine.refusals import counted
-from ..scoring.predictive import Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
 from .stack import (

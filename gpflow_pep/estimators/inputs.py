@@ -12,8 +12,8 @@ from gpflow.base import AnyNDArray
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
+from ..distributions import YeoJohnson
 from ..engine.checks import counted, refusal
-from ..scoring.inputs import YeoJohnson
 
 #: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
 MAX_DENSE = 50_000_000

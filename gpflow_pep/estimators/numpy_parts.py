@@ -120,12 +120,14 @@ def _roots(
 
 
 def _least_noise(likelihood: Likelihood, Z: AnyNDArray) -> float:
-    """Give the least variance that a likelihood adds to that of f, 1 where it is none
-    of numbers: classes are compared by f with noise of about that.
+    """Compute the least variance that a likelihood adds to the variance of f.
+
+    It is 1 for a likelihood without noise on f: classes are compared by values of f
+    with noise of about that variance.
     """
-    if type(likelihood) is Gaussian:
-        return float(np.min(likelihood.variance_at(Z)))
-    return float(likelihood.scale) ** 2 if type(likelihood) is StudentT else 1.0
+    if type(likelihood) not in (Gaussian, StudentT):
+        return 1.0
+    return float(np.min(likelihood.conditional_variance(Z, np.zeros((len(Z), 1)))))
 
 
 def _component_of_rows(

@@ -14,6 +14,7 @@ from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from ..distributions import Predictive, Units
 from ..engine import checks
 from ..engine.checks import counted, refusal
 from ..engine.factors import layout_of
@@ -21,8 +22,6 @@ from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
-from ..scoring.predictive import Predictive
-from ..scoring.units import Units
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
 from ..training.fitting.exact import (
     KERNELS,
@@ -83,11 +82,11 @@ class PEPRegressor(TargetPredictions):
         inputs (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto": "constant" of one
         model.
     :param warp: Whether the model takes targets that are bent by the sinh-arcsinh
-        transform (:class:`~gpflow_pep.scoring.units.Units`), which an exact model of at
+        transform (:class:`~gpflow_pep.distributions.Units`), which an exact model of at
         most 600 rows chooses; of several columns each has its own. "auto": not of one
         model.
     :param inputs: "standard", or "yeo-johnson", bent so that each column is nearly
-        Gaussian (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`). "auto": "standard" of
+        Gaussian (:class:`~gpflow_pep.distributions.YeoJohnson`). "auto": "standard" of
         one model.
     :param ard: Whether a kernel by name has a lengthscale for each input, or one for
         all; or how far log lengthscales are from their mean a priori, for example 0.7.
@@ -148,7 +147,9 @@ class PEPRegressor(TargetPredictions):
     After ``fit``: ``components_``, ``weights_`` and ``mean_weights_``, the models that
     are mixed, and ``recalibration_``; ``n_outputs_`` and ``target_names_``, of the
     columns of y; ``model_``, a :class:`~gpflow_pep.training.Ensemble` where powers are
-    mixed; ``near_rows_``, how many near rows predictions use; ``posterior_``, which
+    mixed; ``near_rows_``, how many near rows predictions use; ``rows_held_``, how many
+    training rows the files of :func:`save_estimator` and :func:`export_numpy` hold
+    (:class:`~gpflow_pep.estimators.rows_held.RowsHeld`); ``posterior_``, which
     predicts in the model's units; ``alpha_scores_`` (nats a row, without near rows;
     None of one power), ``n_features_in_``, ``feature_names_in_``; and, of the component
     of the largest weight, ``kernel_``, ``likelihood_``, ``inducing_variable_``,
@@ -218,7 +219,7 @@ class PEPRegressor(TargetPredictions):
         if self.warp != "auto" and not isinstance(self.warp, bool | np.bool_):
             raise refusal("warp", repr(self.warp), "True, False or 'auto'", remedy)
 
-    def _fit(self, X: Any, y: Any) -> None:
+    def _fit(self, X: Any, y: Any) -> AnyNDArray:
         check_table("y", y)
         y = filled(y)
         if has_columns(y):
@@ -237,6 +238,7 @@ class PEPRegressor(TargetPredictions):
         in_units = have_units(self._named_likelihood(), P)
         check_readings(Y[:, :P], self.target_names_, in_units)
         self._time_place = self._place_of_time()
+        given = X
         X, Y = self._known_rows(X, Y)
         if self.likelihood == "gaussian":
             warn_of_wild_numbers(Y, self.target_names_ or (), "y")
@@ -248,6 +250,7 @@ class PEPRegressor(TargetPredictions):
             self._set_stack(fit_forecast(self, X, Y))
         else:
             self._set_stack(fit_stack(self, X, Y))
+        return given
 
     def _place_of_time(self) -> int | None:
         """Find the column of X that ``time`` names."""

@@ -30,6 +30,7 @@ from .describing_estimators import (
     construct_estimator,
     describe_estimator,
 )
+from .rows_held import RowsHeld
 from .separate import SeparateRegressors
 
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers,
@@ -38,6 +39,7 @@ from .separate import SeparateRegressors
 _PUBLIC = [
     *ESTIMATORS.values(),
     SeparateRegressors,
+    RowsHeld,
     TableEncoder,
     Format,
     Encoding,
@@ -69,14 +71,14 @@ def save_estimator(
     around one.
 
     Written are ``model.json``, which people can read, with a description of each
-    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and
-    :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` and the versions that
-    wrote it; ``arrays.npz`` with their parameters, training data, sites, units and
-    names; and ``pipeline.skops`` with what is around them. Kernel, likelihood and
-    inducing variables are any of GPflow's and of this package; or of classes of your
-    own, at the top level of a module that is imported before loading, whose objects
-    keep the constructor's arguments as attributes of the same names. The folder appears
-    when all is written; until then an earlier one stays as it is.
+    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and :class:`PEPClassifier
+    <gpflow_pep.estimators.PEPClassifier>`, how many training rows the folder holds, and
+    the versions that wrote it; ``arrays.npz`` with their parameters, training data,
+    sites, units and names; and ``pipeline.skops`` with what is around them. Kernel,
+    likelihood and inducing variables are any of GPflow's and of this package; or of
+    classes of your own, at the top level of a module that is imported before loading,
+    whose objects keep the constructor's arguments as attributes of the same names. The
+    folder appears when all is written; until then an earlier one stays as it is.
 
     :param folder: One that does not exist, is empty, or was written by an earlier call,
         which is replaced.

@@ -11,8 +11,10 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
 from ..training import MaximiseRecord
+from .base import PEPEstimator
 from .inputs import refuse_weights
 from .outputs import as_outputs, check_readings, column_names, mean_r2
+from .rows_held import RowsHeld, count_rows_held
 
 
 class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
@@ -31,6 +33,9 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """
 
     estimators_: list[Any]
+    #: How many training rows the files of our estimators hold, each row once;
+    #: None: the estimators are others.
+    rows_held_: RowsHeld | None
     target_names_: list[str] | None
 
     def __init__(self, estimator: Any, max_seconds: float | None = None) -> None:
@@ -56,7 +61,12 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             rows = _safe_indexing(X, there)
             options = {} if held_out is None else {"held_out": held_out[there]}
             fitted.append(clone(estimator).fit(rows, column[there], **options))
-        self.__dict__.update(estimators_=fitted, target_names_=column_names(y))
+        held = None
+        if all(isinstance(part, PEPEstimator) for part in fitted):
+            held = count_rows_held(fitted, fitted[0]._rows(X))
+        self.__dict__.update(
+            estimators_=fitted, target_names_=column_names(y), rows_held_=held
+        )
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:

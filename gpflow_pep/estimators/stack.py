@@ -31,7 +31,7 @@ models of each column.
 The rows that are left out give the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
 (:func:`~gpflow_pep.training.choosing.combining.weights_of_means`), and the mixture's
-:class:`~gpflow_pep.scoring.predictive.Recalibration`.
+:class:`~gpflow_pep.distributions.Recalibration`.
 """
 
 import copy
@@ -45,8 +45,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ..distributions import Predictive, Recalibration
+from ..distributions.recalibration import STANDARD_ERRORS
 from ..engine.refusals import counted
-from ..scoring.predictive import STANDARD_ERRORS, Predictive, Recalibration
 from ..training import ensemble_weights
 from ..training.choosing.combining import weights_of_means
 from ..training.fitting.exact import STEPS_OF_STARTS, Hyperparameters, start_after

@@ -15,16 +15,16 @@ from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
+from ..distributions import Predictive, Units
+from ..distributions.arguments import as_coverage, as_probabilities
+from ..distributions.cutting import cuts_reported
+from ..distributions.predictive import PredictiveOfColumns, require_finite
 from ..engine.checks import check_choice, check_positive, refusal
 from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.prior.mixing import variances_of_white
-from ..scoring.arguments import as_coverage, as_probabilities
-from ..scoring.cutting import cuts_reported
 from ..scoring.ensemble import predictive
-from ..scoring.predictive import Predictive, PredictiveOfColumns, require_finite
-from ..scoring.units import Units
 from ..training.choosing.ensemble import (
     Ensemble,
     EnsemblePredictions,

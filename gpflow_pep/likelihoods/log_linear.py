@@ -10,8 +10,8 @@ from gpflow.config import default_float
 from gpflow.functions import Function
 from tensorflow import Tensor
 
+from ..distributions.noise import FARTHEST_INPUT, LARGEST_EXPONENT
 from ..engine.checks import check_positive, check_real, counted, refusal
-from ..scoring.likelihoods import FARTHEST_INPUT, LARGEST_EXPONENT
 
 #: The standard deviation that the prior gives the exponent at inputs of size 1 each,
 #: however many there are. With 0.3 for each weight in its place exact models of 18

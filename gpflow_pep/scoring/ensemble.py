@@ -30,8 +30,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .cutting import record_cut
-from .kernels import Array, covariance_with, variance_of
+from ..distributions.cutting import record_cut
+from ..distributions.predictive import Predictive, require_finite
+from ..distributions.units import Array, Units
+from .kernels import covariance_with, variance_of
 from .likelihoods import (
     NUMBERS,
     check_likelihood,
@@ -39,9 +41,7 @@ from .likelihoods import (
     target_moments,
 )
 from .near import moments_from_near_rows
-from .predictive import Predictive, require_finite
 from .triangles import solve_lower
-from .units import Units
 
 #: See :func:`is_far`.
 FAR = 0.95
@@ -143,7 +143,7 @@ def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
     are unknown.
 
     Rounding can make a variance that is nearly 0 negative: it is 0 then, and
-    :mod:`gpflow_pep.scoring.cutting` reports it.
+    :mod:`gpflow_pep.distributions.cutting` reports it.
     """
     unknown = np.isnan(X).all(axis=1)[:, None]
     if unknown.any():

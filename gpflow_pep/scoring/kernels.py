@@ -10,11 +10,10 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..distributions.units import Array
 from ..engine.refusals import refusal
 
-Array = npt.NDArray[np.float64]
 Description = Mapping[str, Any]
 
 #: GPflow's least squared distance under a root.

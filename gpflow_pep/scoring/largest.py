@@ -10,7 +10,7 @@ a panel of half-length 8 / r with 32 nodes has an error of about 1e-11.
 import numpy as np
 from scipy.special import ndtr
 
-from .kernels import Array
+from ..distributions.units import Array
 
 _HALF_PANEL, _NUM_IN_PANEL = 8.0, 32
 #: A normal distribution function is 0 left of the first, and 1 right of the second.

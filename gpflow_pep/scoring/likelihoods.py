@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from ..distributions.noise import exponent_of_noise, features_of_noise
+from ..distributions.units import Array
 from ..engine.numerics.softmax_in_numpy import softmax_probabilities
 from ..engine.refusals import refusal
-from .kernels import REMEDY, Array
+from .kernels import REMEDY
 from .largest import prob_each_largest
 
 #: Ordinal regression without GPflow's squeezed probit link and floor.
@@ -25,13 +27,7 @@ NUMBERS = {
     "Poisson": ("binsize",),
 }
 CLASSES = ("Bernoulli", "MultiClass", "Softmax", "Ordinal", _OWN_ORDINAL)
-#: Noise of which the logarithm is linear in the inputs; beyond these it stays as it is
-#: there.
 _LOG_LINEAR = "gpflow_pep.likelihoods.LogLinear"
-FARTHEST_INPUT = 3.0
-#: Keeps variances finite on the way to trained weights; priors on them keep exponents
-#: far below.
-LARGEST_EXPONENT = 10.0
 _LINKS = {"Poisson": {"function": "exp"}, "Bernoulli": {"function": "inv_probit"}}
 #: GPflow's probit link is ``SQUEEZE + (1 - 2 SQUEEZE) Phi(f)``.
 SQUEEZE = 1e-3
@@ -78,8 +74,7 @@ def _noise_at(likelihood: Mapping[str, Any], X: Array) -> Array:
     noise = likelihood["variance"]
     if not _is_log_linear(noise):
         return np.asarray(likelihood["scale"] ** 2 if noise is None else noise)
-    known = np.clip(np.where(np.isnan(X), 0.0, X), -FARTHEST_INPUT, FARTHEST_INPUT)
-    exponent = np.clip(known @ noise["weights"], -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    exponent = exponent_of_noise(features_of_noise(X), noise["weights"])
     return np.maximum(
         noise["variance"] * np.exp(exponent), likelihood["variance_lower_bound"]
     )

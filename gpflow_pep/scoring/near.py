@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
+from ..distributions.units import Array
 from ..engine.numerics.nearest_in_numpy import nearest_rows
-from .kernels import Array, covariance_with, variance_of
+from .kernels import covariance_with, variance_of
 from .likelihoods import SQUEEZE
 from .triangles import solve_lower
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ..distributions import Predictive, Recalibration, Units, YeoJohnson
+from ..distributions.arguments import as_coverage, as_probabilities
+from ..distributions.cutting import cuts_reported
+from ..distributions.predictive import require_finite
+from ..distributions.units import Array
 from ..engine.files import SCORER
 from ..engine.refusals import counted, refusal
 from . import ensemble
-from .arguments import as_coverage, as_probabilities, as_rows
-from .cutting import cuts_reported
-from .inputs import YeoJohnson
-from .kernels import Array
-from .predictive import Predictive, Recalibration, require_finite
+from .arguments import as_rows
 from .stored import Reader, SavedFiles, read_files, remedy_of
-from .units import Units
 
 if TYPE_CHECKING:
     from ..tables.encodings import Encoding
@@ -172,7 +172,7 @@ class Scorer:
         """Find for each row, [N], whether it is so far from the training rows that they
         have almost no information on it: by any component of some weight
         (:func:`~gpflow_pep.scoring.ensemble.is_far`), or as an input is cut there
-        (:class:`~gpflow_pep.scoring.inputs.YeoJohnson`).
+        (:class:`~gpflow_pep.distributions.YeoJohnson`).
         """
         X = self._inputs(X)
         far = np.zeros(len(X), dtype=bool)

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.linalg.blas import dtrsm, dtrsv
 
-from .kernels import Array
+from ..distributions.units import Array
 
 
 def solve_lower(L: Array, K: Array) -> Array:

@@ -102,7 +102,8 @@ def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
     page = (out / "report.html").read_text()
     assert len(page) > 10_000
     for words in (result.output, page):
-        assert "The folder model holds training rows" in words
+        rows = comparison.model[-1].rows_held_.training
+        assert f"{rows} of {rows} training rows are in the folder model: " in words
         no_scorer = "No folder scorer, for predictions without TensorFlow: " in words
         assert no_scorer == (kind in WITHOUT_SCORER) != (out / "scorer").exists()
     model = load_estimator(out / "model")

@@ -13,10 +13,10 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 from scipy.stats import norm
 
+from gpflow_pep.distributions import Recalibration
 from gpflow_pep.estimators import PEPClassifier, class_stack, classifier
 from gpflow_pep.estimators.class_stack import is_ordinal, order_of_labels
 from gpflow_pep.models import PEPClassification
-from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training import Ensemble
 from gpflow_pep.training.fitting.objectives import near_lengthscales
 

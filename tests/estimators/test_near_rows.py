@@ -13,6 +13,7 @@ from cases.forms import check_forms, check_mixture, forms, saved
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
+from gpflow_pep.distributions import Units
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
@@ -21,7 +22,6 @@ from gpflow_pep.estimators import (
     trainer,
 )
 from gpflow_pep.scoring.ensemble import predictive
-from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import Ensemble, NearRows
 from gpflow_pep.training.fitting.objectives import copy_of
 
@@ -91,6 +91,7 @@ def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
         assert (
             sum(array.shape == X.shape for array in arrays.values()) == 2
         )  # X, and targets
+    assert fitted.rows_held_ == (80, 80, 80)
 
 
 @pytest.mark.slow

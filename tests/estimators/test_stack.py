@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from gpflow_pep.distributions import Recalibration
 from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
@@ -29,7 +30,6 @@ from gpflow_pep.estimators import (
 )
 from gpflow_pep.estimators.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.scoring.predictive import Recalibration
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
 from gpflow_pep.training.fitting import points

@@ -16,11 +16,11 @@ from gpflow.base import AnyNDArray, TensorType
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
+from gpflow_pep.distributions import Units
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.estimators.target_units import likelihood_in
 from gpflow_pep.likelihoods import LogLinear, LogNormal, PerOutput, Tobit
 from gpflow_pep.models import PEP
-from gpflow_pep.scoring.units import Units
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (40, 1))

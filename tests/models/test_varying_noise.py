@@ -14,10 +14,9 @@ from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal, norm
 
+from gpflow_pep.distributions import Predictive, Units
 from gpflow_pep.likelihoods import LogLinear
 from gpflow_pep.models import PEPRegression
-from gpflow_pep.scoring.predictive import Predictive
-from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import weights_of_means
 from gpflow_pep.training.fitting import exact as fitting
 from gpflow_pep.training.fitting.exact import (

@@ -29,7 +29,6 @@ from reproducible_worker import XNEW, X, Y, arpep, probit, regression
 import gpflow_pep as pep
 from gpflow_pep.compare import cli
 from gpflow_pep.engine.files import MODEL
-from gpflow_pep.estimators import export_saved_model, load_estimator
 from gpflow_pep.scoring.stored import read_files, write_files
 
 #: What is said before the process number, when all is compiled and under way, and
@@ -125,16 +124,7 @@ def save(folder: str, *templates: str) -> None:
         write_files(folder, content, MODEL)
 
 
-def export(folder: str, *templates: str) -> None:
-    """The same as SavedModels."""
-    for estimator in itertools.cycle(
-        [load_estimator(template) for template in templates]
-    ):
-        export_saved_model(folder, estimator)
-        print(RUNNING, flush=True)
-
-
-ALL = (train, interrupted_maximise, interrupted_fit, compare, save, export)
+ALL = (train, interrupted_maximise, interrupted_fit, compare, save)
 JOBS = {job.__name__: job for job in ALL}
 
 

@@ -20,7 +20,6 @@ from forked_worker import Forks
 from gpflow_pep.compare.folder import MANIFEST, UNFINISHED
 from gpflow_pep.estimators import (
     PEPRegressor,
-    export_saved_model,
     load_estimator,
     save_estimator,
 )
@@ -159,10 +158,7 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
     )
 
 
-@pytest.mark.parametrize("kind", ["save", "export"])
-def test_saving(
-    trial: Trial, size: Size, forks: Forks, kind: str, tmp_path: Path
-) -> None:
+def test_saving(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
     """SIGKILL in saving over an older model: it is the old or the new one"""
     templates, expected = [tmp_path / "template0", tmp_path / "template1"], []
     for number, template in enumerate(templates):
@@ -170,43 +166,26 @@ def test_saving(
         estimator.fit(worker.X[:30, :1], worker.Y[:30, 0] + number)
         save_estimator(template, estimator)
         expected.append(estimator.predict(ROWS))
-    write, read, full, longest = {
-        "save": (
-            save_estimator,
-            lambda folder: load_estimator(folder).predict(ROWS),
-            32,
-            0.1,
-        ),
-        "export": (
-            export_saved_model,
-            # The name keeps its variables.
-            lambda folder: (_kept := tf.saved_model.load(str(folder))).predict_y(ROWS)[
-                0
-            ][:, 0],
-            *(8, 1.5),
-        ),
-    }[kind]
     folder = tmp_path / "model"
-    write(folder, estimator)
+    save_estimator(folder, estimator)
     random, seen = np.random.default_rng(3), [0, 0]
-    for number in range(size(quick=2, full=full, long=10 * full)):
-        with trial.case(f"{kind}, kill {number}"):
-            assert forks.start(kind, folder, *templates)
-            time.sleep(random.uniform(0.0, longest))
+    for number in range(size(quick=2, full=32, long=320)):
+        with trial.case(f"save, kill {number}"):
+            assert forks.start("save", folder, *templates)
+            time.sleep(random.uniform(0.0, 0.1))
             assert forks.kill()
-            if (
-                not folder.exists()
-            ):  # killed between two names: a message says where it is
+            if not folder.exists():
+                # Killed between two names: the message says where the model is.
                 with pytest.raises(
                     ValueError, match=r"a process that was killed has left"
                 ):
                     load_estimator(folder)
                 continue
-            found = read(folder)
+            found = load_estimator(folder).predict(ROWS)
             differences = [np.max(np.abs(found - one)) for one in expected]
             assert min(differences) < 1e-10, "it is neither"
             seen[int(np.argmin(differences))] += 1
-    trial.note(f"{kind}: {seen[0]} times the one, {seen[1]} times the other")
+    trial.note(f"{seen[0]} times the one, {seen[1]} times the other")
 
 
 class Interrupts:

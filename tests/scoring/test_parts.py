@@ -24,6 +24,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import multivariate_normal
 
 import gpflow_pep as pep
+from gpflow_pep.distributions import Units
 from gpflow_pep.engine.factors import num_classes
 from gpflow_pep.engine.numerics.nearest_in_numpy import nearest_rows
 from gpflow_pep.estimators.describing import Describer
@@ -45,7 +46,6 @@ from gpflow_pep.scoring.likelihoods import (
     target_moments,
 )
 from gpflow_pep.scoring.stored import Reader
-from gpflow_pep.scoring.units import Units
 from gpflow_pep.training import Ensemble, NearRows
 from gpflow_pep.training.choosing.ensemble import EnsemblePosterior, ensemble_posterior
 

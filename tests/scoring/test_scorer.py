@@ -71,9 +71,9 @@ ESTIMATORS: dict[str, Callable[[], Any]] = {
         X, np.digitize(Y, [-1e3, 1e3])
     ),
     "RobustMax": lambda: PEPClassifier(likelihood="multiclass", **SMALL).fit(X, WORDS),
-    "ordered classes": lambda: PEPClassifier(likelihood="ordinal", **SMALL).fit(
-        X, WORDS
-    ),
+    "ordered classes": lambda: PEPClassifier(
+        likelihood="ordinal", order=["dry", "ice", "wet"], **SMALL
+    ).fit(X, WORDS),
     "GPflow's ordered classes": lambda: PEPClassifier(likelihood=BINS, **SMALL).fit(
         X, WORDS
     ),

@@ -75,124 +75,130 @@ def _cholesky_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> tf.T
     return tf.debugging.check_numerics(L, "the Cholesky factor of Kuu")
 
 
+class UpdatingPosterior(BasePosterior):
+    r"""GPflow's posterior of a model whose q(v) is a function of its parameters and
+    data.
+
+    GPflow's own class would compute variances as :math:`k_{**} - k_{*u} Q k_{u*}` with
+    :math:`Q = L^{-T} (I - S) L^{-1}` as its cache, an explicit matrix whose rounding
+    errors are as large as the machine's epsilon times the condition number of
+    :math:`K_{uu} = L L^T`. The same code gets whitened inducing variables here
+    (:class:`~gpflow_pep.engine.prior.wrapped.Whitened`): the cache is the mean of q(v),
+    :math:`I - S` and L, and the variance :math:`k_{**} - A_*^T (I - S) A_*` with
+    :math:`A_* = L^{-1} k_{u*}` by substitution, as in GPflow's SGPR. ``update_cache``
+    and ``fused_predict_f`` compute q anew from the parameters as they are then.
+    """
+
+    #: The class that GPflow's dispatcher chooses, whose formulas are applied to v.
+    gpflow_class: type[Any]
+    _q_dist: Any
+
+    def __init__(
+        self,
+        q: Callable[[], WhitenedGaussian],
+        parts: Parts,
+        variables: InducingVariables,
+        precompute_cache: PrecomputeCacheType | str | None,
+    ) -> None:
+        # The constructor of GPflow shows q, and its cache uses it: both get one value.
+        unused = [q()]
+        self._fresh_q = lambda: unused.pop() if unused else q()
+        super().__init__(
+            centred(parts.kernel),
+            variables,
+            *unused[0],
+            whiten=True,
+            mean_function=parts.mean_function,
+            precompute_cache=PrecomputeCacheType(precompute_cache or "nocache"),
+        )
+        unused.clear()
+        self.kernel_of_model = parts.kernel
+
+    def _precompute(self) -> tuple[PrecomputedValue, ...]:
+        return self._with_fresh_q(self._precompute_whitened)
+
+    def _precompute_whitened(self) -> tuple[PrecomputedValue, ...]:
+        L = _cholesky_of_u(self.X_data, self.kernel)
+        dynamic = tuple(size is None for size in L.shape)
+        of_v = self.gpflow_class._precompute(self._of_v(L))
+        return (*of_v, PrecomputedValue(L, dynamic))
+
+    def _conditional_with_precompute(
+        self,
+        cache: tuple[tf.Tensor, ...],
+        Xnew: TensorType,
+        full_cov: bool = False,
+        full_output_cov: bool = False,
+    ) -> MeanAndVariance:
+        *moments, L = cache
+        return self.gpflow_class._conditional_with_precompute(
+            self._of_v(L), moments, Xnew, full_cov, full_output_cov
+        )
+
+    def _of_v(self, L: tf.Tensor) -> Any:
+        """Copy the posterior, as the posterior of the whitened inducing variables."""
+        copied = object.__new__(self.gpflow_class)
+        attributes = {**vars(self), "X_data": Whitened(self.X_data, L)}
+        object.__setattr__(copied, "__dict__", attributes)  # untracked
+        return copied
+
+    def _conditional_fused(
+        self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        return self._with_fresh_q(
+            super()._conditional_fused, Xnew, full_cov, full_output_cov
+        )
+
+    def predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        Xnew = new_inputs(Xnew, self.X_data, self._q_dist.q_mu.dtype)
+        return super().predict_f(Xnew, full_cov, full_output_cov)
+
+    def fused_predict_f(
+        self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
+    ) -> MeanAndVariance:
+        Xnew = new_inputs(Xnew, self.X_data, self._q_dist.q_mu.dtype)
+        return super().fused_predict_f(Xnew, full_cov, full_output_cov)
+
+    def _with_fresh_q(self, method: Callable[..., Any], *args: Any) -> Any:
+        before = self._q_dist
+        self._set_qdist(*self._fresh_q())
+        try:
+            return method(*args)
+        except tf.errors.InvalidArgumentError as error:
+            # The words of GPflow's checks for NaN and infinity.
+            if "Tensor had" not in error.message:
+                raise
+            raise checks.refusal(
+                "posterior",
+                checks.reason(error),
+                "finite numbers",
+                "A hyperparameter ran off: start from others, or put priors on them.",
+            ) from error
+        finally:
+            # A symbolic tensor must not outlive its graph.
+            if not tf.executing_eagerly():
+                self._q_dist = before
+
+
 def gpflow_posterior(
     q: Callable[[], WhitenedGaussian],
     parts: Parts,
     precompute_cache: PrecomputeCacheType | str | None,
 ) -> BasePosterior:
-    """Create the GPflow posterior of a model whose q(v) is a function of its parameters
-    and data.
-
-    It is of the class that GPflow's dispatcher chooses for the kernel and inducing
-    variables. That class would compute variances as :math:`k_{**} - k_{*u} Q k_{u*}`
-    with :math:`Q = L^{-T} (I - S) L^{-1}` as its cache, an explicit matrix whose
-    rounding errors are as large as the machine's epsilon times the condition number of
-    :math:`K_{uu} = L L^T`. The same code gets whitened inducing variables here
-    (:class:`~gpflow_pep.engine.prior.wrapped.Whitened`): the cache is the mean of q(v),
-    :math:`I - S` and L, and the variance :math:`k_{**} - A_*^T (I - S) A_*` with
-    :math:`A_* = L^{-1} k_{u*}` by substitution, as of GPflow's own SGPR. Its
-    ``update_cache`` and ``fused_predict_f`` take q for the parameters as they are then,
-    as the posterior of GPflow's own SGPR does.
+    """Create the posterior of a model, :class:`UpdatingPosterior` of the class that
+    GPflow's dispatcher chooses for the kernel and inducing variables.
 
     :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters
         are not finite.
     """
-    kernel, inducing_variable, mean_function, _ = parts
-    variables = well_conditioned(inducing_variable, kernel)
-    plain = get_posterior_class(kernel, variables)
-    unused = [
-        q()
-    ]  # the constructor shows it, its cache consumes it: q is computed once
-
-    class UpdatingPosterior(plain):  # type: ignore[misc,valid-type]
-        """A posterior that computes q whenever it is used."""
-
-        _q_dist: Any
-
-        def _precompute(self) -> tuple[PrecomputedValue, ...]:
-            return self._with_fresh_q(self._precompute_whitened)
-
-        def _precompute_whitened(self) -> tuple[PrecomputedValue, ...]:
-            L = _cholesky_of_u(self.X_data, self.kernel)
-            dynamic = tuple(size is None for size in L.shape)
-            of_v = plain._precompute(self._of_v(L))
-            return (*of_v, PrecomputedValue(L, dynamic))
-
-        def _conditional_with_precompute(
-            self,
-            cache: tuple[tf.Tensor, ...],
-            Xnew: TensorType,
-            full_cov: bool = False,
-            full_output_cov: bool = False,
-        ) -> MeanAndVariance:
-            *moments, L = cache
-            of_v, options = self._of_v(L), (full_cov, full_output_cov)
-            return plain._conditional_with_precompute(of_v, moments, Xnew, *options)
-
-        def _of_v(self, L: tf.Tensor) -> Any:
-            """Copy the posterior, as that of the whitened inducing variables."""
-            same = object.__new__(plain)
-            attributes = {**vars(self), "X_data": Whitened(self.X_data, L)}
-            object.__setattr__(same, "__dict__", attributes)  # untracked
-            return same
-
-        def _conditional_fused(
-            self,
-            Xnew: TensorType,
-            full_cov: bool = False,
-            full_output_cov: bool = False,
-        ) -> MeanAndVariance:
-            return self._with_fresh_q(
-                super()._conditional_fused, Xnew, full_cov, full_output_cov
-            )
-
-        def predict_f(
-            self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-        ) -> MeanAndVariance:
-            Xnew = new_inputs(Xnew, variables, self._q_dist.q_mu.dtype)
-            return super().predict_f(Xnew, full_cov, full_output_cov)
-
-        def fused_predict_f(
-            self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
-        ) -> MeanAndVariance:
-            Xnew = new_inputs(Xnew, variables, self._q_dist.q_mu.dtype)
-            return super().fused_predict_f(Xnew, full_cov, full_output_cov)
-
-        def _with_fresh_q(self, method: Callable[..., Any], *args: Any) -> Any:
-            before = self._q_dist
-            self._set_qdist(*(unused.pop() if unused else q()))
-            try:
-                return method(*args)
-            except tf.errors.InvalidArgumentError as error:
-                if (
-                    "Tensor had" not in error.message
-                ):  # as GPflow's checks do of NaN and infinity
-                    raise
-                raise checks.refusal(
-                    "posterior",
-                    checks.reason(error),
-                    "finite numbers",
-                    "A hyperparameter ran off: start from others, or put priors on"
-                    " them.",
-                ) from error
-            finally:
-                if (
-                    not tf.executing_eagerly()
-                ):  # a symbolic tensor must not outlive its graph
-                    self._q_dist = before
-
-    UpdatingPosterior.__name__ = UpdatingPosterior.__qualname__ = plain.__name__
-    posterior = UpdatingPosterior(
-        centred(kernel),
-        variables,
-        *unused[0],
-        whiten=True,
-        mean_function=mean_function,
-        precompute_cache=PrecomputeCacheType(precompute_cache or "nocache"),
+    variables = well_conditioned(parts.inducing_variable, parts.kernel)
+    chosen = get_posterior_class(parts.kernel, variables)
+    updating = type(
+        chosen.__name__, (UpdatingPosterior, chosen), {"gpflow_class": chosen}
     )
-    unused.clear()
-    posterior.kernel_of_model = kernel
-    return posterior
+    return updating(q, parts, variables, precompute_cache)
 
 
 class ComputedPosterior(AbstractPosterior, abc.ABC):

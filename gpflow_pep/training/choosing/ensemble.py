@@ -23,6 +23,9 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
+from ...distributions import Predictive
+from ...distributions.arguments import as_probabilities
+from ...distributions.cutting import record_cut
 from ...engine import checks
 from ...engine.factors import (
     class_probabilities,
@@ -44,9 +47,6 @@ from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
 from ...models.base import ADVICE, finite, q_once
 from ...models.mixed import predict_f_of_readings
-from ...scoring.arguments import as_probabilities
-from ...scoring.cutting import record_cut
-from ...scoring.predictive import Predictive
 
 
 class EnsemblePredictions(Module):

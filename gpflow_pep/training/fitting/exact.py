@@ -35,10 +35,14 @@ from gpflow.base import AnyNDArray
 from gpflow.kernels import RBF, IsotropicStationary, Kernel
 from scipy.linalg import lapack
 
+from ...distributions import Units
+from ...distributions.noise import (
+    LARGEST_EXPONENT,
+    exponent_of_noise,
+    features_of_noise,
+)
 from ...likelihoods import LogLinear
 from ...models import PEPRegression
-from ...scoring.likelihoods import FARTHEST_INPUT, LARGEST_EXPONENT
-from ...scoring.units import Units
 from .full_batch import Ascent, MaximiseRecord, one_blas_thread
 from .points import OVER
 
@@ -282,8 +286,8 @@ def evidence(
     r2 = squares[:, None] + squares
     r2 -= 2.0 * U @ U.T
     K, by_r2 = KERNELS[kernel][1](np.maximum(r2, 0.0, out=r2), log_variance)
-    features = np.clip(X, -FARTHEST_INPUT, FARTHEST_INPUT)
-    exponent = np.clip(features @ w, -LARGEST_EXPONENT, LARGEST_EXPONENT)
+    features = features_of_noise(X)
+    exponent = exponent_of_noise(features, w)
     noise = np.maximum(np.exp(c + exponent), LEAST_NOISE)
     F, owners = (np.zeros([N, 0]), np.zeros(0, int)) if factors is None else factors
     # The transpose of a symmetric matrix is in LAPACK's order.

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from .kernels import Array
+Array = npt.NDArray[np.float64]
 
 #: Nodes and weights of E[h(z)], z standard normal: the relative errors of the moments
 #: of warps with parameters of size 1 are below 1e-8 at a standard deviation of 0.5,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gpflow_pep.distributions.cutting import cuts_reported, record_cut
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_numpy
 from gpflow_pep.scoring import load_scorer
-from gpflow_pep.scoring.cutting import cuts_reported, record_cut
 
 X = np.linspace(0.0, 1.0, 24)[:, None]
 NUMBERS = np.sin(6.0 * X[:, 0]) + 0.1 * np.cos(40.0 * X[:, 0])

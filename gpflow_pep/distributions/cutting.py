@@ -10,7 +10,7 @@ from contextvars import ContextVar
 import numpy as np
 
 from ..engine.refusals import counted
-from .kernels import Array
+from .units import Array
 
 #: A change of the variance of y, relative to it, that is reported.
 REPORTED = 1e-6

@@ -14,8 +14,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from gpflow_pep.scoring.predictive import Predictive, Recalibration
-from gpflow_pep.scoring.units import Units
+from gpflow_pep.distributions import Predictive, Recalibration, Units
 
 RNG = np.random.default_rng(0)
 UNITS = {

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import boxcox1p, inv_boxcox1p
 
-from .kernels import Array
+from .units import Array
 
 #: Transformed inputs are cut here, in standard deviations of those of training.
 FARTHEST = 8.0

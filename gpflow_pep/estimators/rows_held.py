@@ -1,0 +1,101 @@
+"""How many training rows can be read in the files of a fitted estimator."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from gpflow.base import AnyNDArray
+from gpflow.models import GPModel
+from scipy.spatial import cKDTree
+
+from ..engine.refusals import counted
+from ..training.choosing.ensemble import components, near_rows
+
+if TYPE_CHECKING:
+    from .base import PEPEstimator
+
+#: A point is a row if each input differs by less than this part of its standard
+#: deviation: a table has no more digits.
+SAME = 1e-6
+
+
+class RowsHeld(NamedTuple):
+    """How many training rows the files of an estimator hold.
+
+    A file holds a row if it has the row's inputs, to six digits: as training data, as
+    near rows of predictions, or as an inducing point. Inducing points that were
+    trained, or that are centres of several rows, are not rows.
+    """
+
+    training: int  #: Rows that the estimator was given, copies of rows among them.
+    model: int  #: Those in the folder of ``save_estimator``.
+    scorer: int  #: Those in the folder of ``export_numpy``.
+
+    def in_model(self, folder: str = "it") -> str:
+        """Word how many are in the folder of ``save_estimator``."""
+        return self._in_words(self.model, folder)
+
+    def in_scorer(self, folder: str = "it") -> str:
+        """Word how many are in the folder of ``export_numpy``."""
+        return self._in_words(self.scorer, folder)
+
+    def _in_words(self, number: int, folder: str) -> str:
+        rows = counted(self.training, "training row")
+        verb = "is" if number == 1 else "are"
+        return f"{number} of {rows} {verb} in {folder}"
+
+
+def count_rows_held(estimators: "Sequence[PEPEstimator]", X: AnyNDArray) -> RowsHeld:
+    """Count the training rows that the files of fitted estimators hold, each row once.
+
+    :param estimators: The estimators.
+    :param X: The inputs that they were trained on, [N, D], in original units. Rows of
+        which nothing is known (NaN) are no training rows.
+    """
+    X = X[~np.isnan(X).any(axis=1)]
+    in_model = np.zeros(len(X), dtype=bool)
+    in_scorer = np.zeros(len(X), dtype=bool)
+    for estimator in estimators:
+        for part in _models_of(estimator):
+            rows = part._in_units(X)
+            models, _ = components(part.model_)
+            for model, near in zip(models, near_rows(part.model_), strict=True):
+                are_points = _are_among(rows, _points_of(model, rows.shape[1]))
+                are_data = np.zeros(len(X), dtype=bool)
+                if hasattr(model, "data"):
+                    are_data = _are_among(rows, np.asarray(model.data[0]))
+                in_model |= are_points | are_data
+                in_scorer |= are_points
+                if near:
+                    in_scorer |= are_data
+    return RowsHeld(len(X), int(np.sum(in_model)), int(np.sum(in_scorer)))
+
+
+def _models_of(estimator: "PEPEstimator") -> "Iterator[PEPEstimator]":
+    """Give the estimators of one model each that an estimator mixes."""
+    if estimator._stack is None:
+        yield estimator
+        return
+    for part in estimator.components_:
+        yield from _models_of(part)
+
+
+def _points_of(model: GPModel, num_inputs: int) -> AnyNDArray:
+    """Give all that a model's inducing variables have of the shape of rows, [M, D]."""
+    variables: Any = getattr(model, "inducing_variable", None)
+    parameters = () if variables is None else variables.parameters
+    arrays = [np.asarray(parameter) for parameter in parameters]
+    points = [a for a in arrays if a.ndim == 2 and a.shape[1] == num_inputs]
+    return np.concatenate([np.zeros((0, num_inputs)), *points])
+
+
+def _are_among(X: AnyNDArray, points: AnyNDArray) -> npt.NDArray[np.bool_]:
+    """Find which rows X, [N, D], are among points, [M, D]."""
+    if len(X) == 0 or len(points) == 0:
+        return np.zeros(len(X), dtype=bool)
+    spread = np.std(X, axis=0)
+    spread = np.where(spread > 0.0, spread, 1.0)
+    nearest = cKDTree(points / spread)
+    distances, _ = nearest.query(X / spread, p=np.inf, distance_upper_bound=SAME)
+    return np.isfinite(distances)
