@@ -7,8 +7,8 @@ needs.
 
 A cell is a Python and an end of the versions that setup.cfg allows and that have wheels
 for it: uv makes an environment with nothing else in it, and tests run from a copy of
-this tree that has no package. pyproject.toml overrides what GPflow asks of NumPy. What a cell showed is kept in a file of its own; the
-table is made of all these files.
+this tree that has no package. pyproject.toml overrides what GPflow asks of NumPy. What
+a cell showed is kept in a file of its own; the table is made of all these files.
 """
 
 import argparse
@@ -330,7 +330,10 @@ def table(cells: list[Cell], version: str) -> str:
             for name in SHOWN.split()
         ),
         ("", []),
-        ("pip check", [cell.pip_check if cell.pip_check in ACCEPTED else "no" for cell in cells]),
+        (
+            "pip check",
+            [cell.pip_check if cell.pip_check in ACCEPTED else "no" for cell in cells],
+        ),
         ("tests", [cell.tests for cell in cells]),
         ("  passed", [str(cell.passed) for cell in cells]),
         ("  failed", [str(len(cell.failures)) for cell in cells]),
