@@ -145,7 +145,7 @@ def test_refused(time: Any, message: str) -> None:
     X = pd.DataFrame({"a": np.arange(9.0), "b": np.arange(9.0) ** 2})
     with pytest.raises(ValueError, match=message):
         PEPRegressor(time=time).fit(X, X["a"])
-    with pytest.raises(ValueError, match="time: got 'a', expected a place"):
+    with pytest.raises(ValueError, match="time: got 'a', expected a position"):
         PEPRegressor(time="a").fit(X.to_numpy(), X["a"])
 
 

@@ -217,7 +217,7 @@ def test_cells(cells: list[Any], kind: str, expected: list[Any]) -> None:
     [
         (
             ["950", "1.200"],
-            r"'1.200', which is 1.2 or 1200: .* Choose a way: --decimal",
+            r"'1.200', which is 1.2 or 1200; .* Choose a way: --decimal",
         ),
         (["1,234", "2,345"], r"'1,234', which is (1.234 or 1234|1234 or 1.234)"),
         (
@@ -371,7 +371,7 @@ def test_other_tables_are_read_in_the_same_way() -> None:
         (
             Format("number", ",", "."),
             "1.5",
-            r"got '1.5' .* with ',' as decimal point. Correct it",
+            r"got '1.5' .* with ',' as decimal point. Correct the",
         ),
         (
             Format("number", unit="kg"),

@@ -51,8 +51,8 @@ engine/sites/posterior.py: POINT
 +(q.m - sites.nu * q.s) / e
 # posterior: a factor not transposed
 engine/sites/posterior.py: REGRESSION POINT
--tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1])
-+tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(q.W), [-2, -1]))
+-tf.reverse(tf.linalg.matrix_transpose(W), [-2, -1])
++tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(W), [-2, -1]))
 # selection: residual variances not reduced
 training/starts/greedy.py: training/starts/test_selection.py
 -d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
