@@ -137,7 +137,7 @@ def test_other_data() -> None:
 
 
 REFUSED = {
-    "Y: got NaN alone, expected some": lambda: regression(X, Y * np.nan),
+    "Y: got NaN alone, expected at least one": lambda: regression(X, Y * np.nan),
     "Y: got NaN or infinity": lambda: regression(X, np.where(np.isnan(Y), np.inf, Y)),
     "Y: got NaN or infinity in .*": lambda: setattr(
         regression(X, COMPLETE), "data", (X, Y)
