@@ -383,12 +383,14 @@ def test_what_is_refused() -> None:
     before = _regression(BATCHES[0], FIRST, Z)
     memory = before.remember()
     refused: dict[str, dict[str, Any]] = {
-        r"got 2 latent.*, expected 1.*Give": {"first": tf.tile(memory.first, [2, 1])},
+        r"got 2 latent.*, expected 1.*Pass it": {
+            "first": tf.tile(memory.first, [2, 1])
+        },
         r"got Z of float32, expected float64.*Cast": {
             "Z": tf.cast(memory.Z, tf.float32)
         },
         r"got NaN or infinity in first.*Make": {"first": memory.first * np.nan},
-        r"got inducing points of 1 col.*, expected 2.*Give": {"Z": memory.Z[..., :1]},
+        r"got inducing points of 1 col.*, expected 2.*Pass": {"Z": memory.Z[..., :1]},
         r"got mean of shape \(4,\), expected 2 axes.*Pass": {"mean": memory.mean[0]},
         r"got Z, weights, first and.*Pass": {"weights": memory.weights[..., 1:]},
         r"got 1.5, expected a number in \[0, 1\].*None selects the": {"alpha": 1.5},
@@ -418,7 +420,7 @@ def test_what_is_refused() -> None:
             refusing()
     model.inducing_variable = gpflow.inducing_variables.InducingPoints(MORE)
     with pytest.raises(
-        ValueError, match=r"inducing_variable: got 6 where.*5.*Make a new model"
+        ValueError, match=r"inducing_variable: got 6 for.*5.*Make a new model"
     ):
         _log_z(model)
 
