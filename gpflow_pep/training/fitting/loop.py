@@ -551,10 +551,9 @@ def _check_strategy(
         )
     if natural_gradient is not None:
         expected = (
-            "no natural gradient: q_mu and q_sqrt would be assigned in each replica,"
-            " which variables of a"
+            "None, because each replica would assign q_mu and q_sqrt, which variables"
+            " of a strategy refuse"
         )
-        expected += " strategy refuse"
         raise refusal(
             "natural_gradient",
             "a natural gradient under a strategy",
@@ -568,31 +567,33 @@ def _check_strategy(
             " batch"
         )
         raise refusal("model", got, expected, "Pass num_data.")
+    _check_scope(strategy, model, optimizer)
+
+
+def _check_scope(strategy: Any, model: GPModel, optimizer: Any) -> None:
+    """Refuse variables of a model or an optimizer that a strategy does not mirror."""
     created_in_scope = strategy.extended.variable_created_in_scope
     for name, variables in (
         ("model", model.variables),
         ("optimizer", optimizer.variables),
     ):
         if not all(map(created_in_scope, variables)):
-            got, expected = (
+            raise refusal(
+                name,
                 "an object made outside the strategy",
-                ("a model and an optimizer made in its scope"),
+                "a model and an optimizer made in its scope",
+                "Make the model and the optimizer under `with strategy.scope():`.",
             )
-            remedy = "Make the model and the optimizer under `with strategy.scope():`."
-            raise refusal(name, got, expected, remedy)
     for variable in model.variables:
         # GPflow notes it where variables of a strategy do not look.
         if vars(variable).get("_trainable", variable.trainable) != variable.trainable:
-            got = f"set_trainable on {variable.name}"
-            remedy = "Replace the parameter, under the scope:"
-            remedy += (
-                " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
-            )
             raise refusal(
                 "model",
-                got,
-                "na natural gradient under a strategy, where it has no effect",
-                remedy,
+                f"set_trainable on {variable.name}",
+                "a parameter made with trainable=False, because set_trainable has no"
+                " effect under a strategy",
+                "Replace the parameter, under the scope: kernel.variance ="
+                " gpflow.Parameter(kernel.variance, trainable=False).",
             )
 
 

@@ -291,8 +291,10 @@ def variables_of_optimizer(
     others = set(map(id, variables_of_q))
     variables = [v for v in model.trainable_variables if id(v) not in others]
     if not variables and not others:
-        got = "no model with a parameter for the optimizer to train"
         raise refusal(
-            "model", got, "at least one", "Use gpflow.set_trainable(model, True)."
+            "model",
+            "no trainable parameter",
+            "at least one for the optimizer to train",
+            "Use gpflow.set_trainable(model, True).",
         )
     return variables
