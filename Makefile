@@ -28,7 +28,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r target text; do printf '%-20s %s\n' "$$target" "$$text"; done
 
-# uv, since pip cannot override what GPflow asks of NumPy (pyproject.toml) and takes twice as
+# uv, since pip cannot replace what GPflow asks of NumPy (pyproject.toml) and takes twice as
 # long. The bytecode is compiled here, because containers often let no later process write it,
 # and TensorFlow then takes twice as long to load, each time. pip is for an index that only
 # pip's settings name.

@@ -89,6 +89,7 @@ def read_table(
         if hint:
             sep = sep or hint[1]
             text = text.partition("\n")[2]
+        _check_sep(sep)
         text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
         sep = _find_sep(text, sep)
         cells = _cut(text, sep, num_lines - text.count("\n"))
@@ -157,16 +158,22 @@ def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[_Row]:
         return []
 
 
+def _check_sep(sep: str | None) -> None:
+    """Refuse what cannot separate cells; the words of csv differ between Pythons."""
+    if sep is None or sep == _SPACES:
+        return
+    if len(sep) != 1 or sep in '"\r\n':
+        expected = f"one character, or {_SPACES!r} for spaces"
+        raise refusal(
+            "sep", repr(sep), expected, "Leave it out, and the separator is recognised."
+        )
+
+
 def _find_sep(text: str, sep: str | None) -> str:
     if sep is None:
         sep = max((*_SEPARATORS, _SPACES), key=partial(_suits, text))
         if not _suits(text, sep)[0]:
             sep = next((mark for mark in _SEPARATORS if mark not in text), ",")
-    elif sep != _SPACES and (len(sep) != 1 or sep in '"\r\n'):
-        expected = f"one character, or {_SPACES!r} for spaces"
-        raise refusal(
-            "sep", repr(sep), expected, "Leave it out, and the separator is recognised."
-        )
     return sep
 
 

@@ -427,6 +427,8 @@ def test_parquet(read: Any) -> None:
         ),
         (TEXT, {"sep": ""}, r"sep: got '', expected one character"),
         (TEXT, {"sep": '"'}, r"sep: got '\"', expected one character"),
+        (TEXT, {"sep": "\n"}, r"sep: got '\\n', expected one character"),
+        (TEXT, {"sep": "ab"}, r"sep: got 'ab', expected one character"),
         (TEXT, {"decimal": ";"}, r"decimal: got ';', expected '\.' or ','"),
         ('a,b\n1,"2\n', {}, r"cannot be read .* how the file was written"),
     ],

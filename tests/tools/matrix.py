@@ -7,7 +7,7 @@ needs.
 
 A cell is a Python and an end of the versions that setup.cfg allows and that have wheels
 for it: uv makes an environment with nothing else in it, and tests run from a copy of
-this tree that has no package. pyproject.toml overrides what GPflow asks of NumPy. What
+this tree that has no package. pyproject.toml replaces what GPflow asks of NumPy. What
 a cell showed is kept in a file of its own; the table is made of all these files.
 """
 
@@ -70,9 +70,9 @@ import gpflow_pep
 rooms = ["gpflow_pep." + room for room in gpflow_pep.ROOMS]
 print(json.dumps([*found, seconds(*rooms)]))
 """
-#: What pyproject.toml overrides, as uv reports it where NumPy is of another version.
+#: What pyproject.toml replaces, as uv reports it if NumPy is of another version.
 OVERRIDDEN = re.compile(r"The package `gpflow` requires `numpy\b.*")
-#: What checks of the installed packages may find: nothing, or the override alone.
+#: What checks of the installed packages may find: nothing, or NumPy 2 alone.
 ACCEPTED = ("ok", "NumPy 2")
 REPEATS = 3
 FAILURES_SHOWN = 12
@@ -235,7 +235,7 @@ def make_environment(
     wanted.write_text(needed)
     options = ["--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--quiet"]
     options += ["--output-file", pinned]
-    # uv reads the override in the folder where it runs.
+    # uv reads pyproject.toml in the folder where it runs.
     uv("pip", "compile", wanted, "--python", inside, *options, cwd=ROOT)
     uv(
         "pip",
