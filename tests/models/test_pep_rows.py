@@ -67,7 +67,7 @@ def test_other_rows(seed: int) -> None:
     nu, is_new = model.sites.nu.numpy(), changed | (rows >= 12)
     assert 0 < np.sum(is_new) < len(rows)
     with pytest.raises(
-        ValueError, match=r"alpha: got none, expected the power of the \d+ rows"
+        ValueError, match=r"alpha: got none, expected the power of the \d+ new rows"
     ):
         model.update_data(others)
     model.update_data(others, alpha=POWERS[rows][is_new])
@@ -141,7 +141,7 @@ REFUSED: list[tuple[dict[str, Any], Any, Any, str]] = [  # options, data, alpha,
         "Y: got 16 rows for a tf.V",
     ),
     (OF_POWERS, OTHERS, 1.5, r"alpha: got 1\.5, expected values in \[0, 1\]"),
-    (OF_POWERS, OTHERS, [0.5, 0.5], r"got the shape \(2,\), .* of the 4 rows"),
+    (OF_POWERS, OTHERS, [0.5, 0.5], r"got the shape \(2,\), .* of the 4 new rows"),
 ]
 
 
