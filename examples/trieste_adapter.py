@@ -24,7 +24,7 @@ from gpflow_pep.engine.factors import predict_mean_and_var, traits
 from gpflow_pep.engine.paths import Paths
 from gpflow_pep.engine.predictions.posterior import f_under
 from gpflow_pep.engine.prior import is_mixed, latent_kernels
-from gpflow_pep.engine.prior.evaluate import covariance
+from gpflow_pep.engine.prior.evaluate import covariance, project
 from gpflow_pep.engine.prior.evaluate import mean as mean_at
 from gpflow_pep.engine.sites.posterior import WhitenedGaussian
 from gpflow_pep.models import PEP, PEPRegression
@@ -157,9 +157,17 @@ class PEPModel:
         """
         parts, root = self.model._parts, self._q.q_sqrt
         X, restore = _as_rows(query_points_1)
-        L, solve = parts.whiten().L, tf.linalg.triangular_solve
-        first = parts.project(L, X, solve).A
-        second = parts.project(L, query_points_2, solve).A
+        L = parts.whiten().L
+        first, second = (
+            project(
+                L,
+                parts.inducing_variable,
+                parts.kernel,
+                rows,
+                tf.linalg.triangular_solve,
+            ).A
+            for rows in (X, query_points_2)
+        )
         kernels = latent_kernels(parts.kernel)
         prior = tf.stack([covariance(kernel, X, query_points_2) for kernel in kernels])
         rest = prior - tf.matmul(first, second, transpose_a=True)

@@ -12,8 +12,7 @@ them within a loop over rows or sweeps, where each pass would wait for the host.
 those of them that need a number in the host's memory which another one leaves in the
 device's: each chunk would wait for it. Both are listed below. Texts of messages and the
 Python function that warns stay on the host on every device: they are of no size, run
-once in an evaluation at most, and are counted apart, as ``messages``. The host also
-reads data sets.
+once in an evaluation at most, and are counted apart, as ``messages``.
 """
 
 import re
@@ -90,11 +89,6 @@ def is_message(node: NodeDef) -> bool:
     return node.op == "PyFunc" or node.attr["dtype"].type == tf.string.as_datatype_enum
 
 
-def is_of_host(node: NodeDef) -> bool:
-    """A message, or a data set in files, which the host reads whatever the device is."""
-    return is_message(node) or "Dataset" in node.op
-
-
 def operations_of(graph: GraphDef, device: str = "GPU") -> Operations:
     """Count the operations of a graph and of all functions that it calls."""
     functions = {
@@ -126,7 +120,7 @@ def operations_of(graph: GraphDef, device: str = "GPU") -> Operations:
     in_row_loops = [node for name in over_rows for node in functions[name].node_def]
     copies = (copied_to_host(functions[name].node_def, device) for name in over_rows)
     without = frozenset(
-        n.op for n in nodes if not is_of_host(n) and not has_kernel(n, device)
+        n.op for n in nodes if not is_message(n) and not has_kernel(n, device)
     )
     waits = frozenset(n.op for n in in_loops if n.op == "PyFunc" or n.op in without)
     return Operations(
@@ -202,13 +196,9 @@ def losses(
     blocks, chunk_size = np.arange(num_rows) // 5, -(-num_rows // 3)
     bernoulli = gpflow.likelihoods.Bernoulli
 
-    def regression(data: Any = (X, Y), **options: Any) -> tuple[Loss, Any]:
-        model = pep.PEPRegression(data, _kernel(), Z.copy(), alpha=0.5, **options)
+    def regression(**options: Any) -> tuple[Loss, Any]:
+        model = pep.PEPRegression((X, Y), _kernel(), Z.copy(), alpha=0.5, **options)
         return model.training_loss, model.trainable_variables
-
-    def from_dataset() -> tuple[Loss, Any]:
-        batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(chunk_size)
-        return regression(batches, chunk_size=chunk_size)
 
     def sites(likelihood: Any, targets: AnyNDArray, **options: Any) -> tuple[Loss, Any]:
         model = pep.PEP(
@@ -232,7 +222,6 @@ def losses(
         "GPflow's SVGP, labels": of_svgp,
         "PEPRegression": regression,
         "... in chunks": lambda: regression(chunk_size=chunk_size),
-        "... from a data set": from_dataset,
         "... with blocks": lambda: regression(blocks=blocks),
         "PEP, labels": lambda: sites(bernoulli(), labels),
         "... labels in chunks": lambda: sites(

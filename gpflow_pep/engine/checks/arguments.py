@@ -75,13 +75,8 @@ def check_incomplete_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
 def as_pair(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Convert a pair of arrays to tensors."""
     if isinstance(data, tf.data.Dataset):
-        remedy = (
-            "PEPRegression of independent outputs reads a data set; ARPEP gets it in"
-            " fit."
-        )
-        raise refusal(
-            "data", "a tf.data.Dataset", "a pair of arrays", f"Pass (X, Y). {remedy}"
-        )
+        remedy = "Pass (X, Y), or train ARPEP on the data set by training.fit."
+        raise refusal("data", "a tf.data.Dataset", "a pair of arrays", remedy)
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         raise refusal("data", type(data).__name__, "a pair of arrays", "Pass (X, Y).")
     return _as_tensor("X", data[0]), _as_tensor("Y", data[1])
