@@ -1,113 +1,245 @@
-"""Figures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
+"""Pictures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
 
 Scores and held-out predictions are those of the saved model. Fit shows the model of all
 rows.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from gpflow.base import AnyNDArray
 
 from .. import plotting
-from .candidates import label_of
-from .findings import summarise
+from ..plotting.canvas import SMALL
+from ..plotting.regression import FEW
+from .findings import named, summarise
+from .folder import MOST_TARGETS
 from .predicting import predictions
 from .run import Comparison
-from .scores import class_indices, difference_over_rows, scores, without_limits
+from .scores import (
+    Difference,
+    Metric,
+    class_indices,
+    difference_over_rows,
+    scores,
+    without_limits,
+)
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Of a panel, in inches. A phone shows it in this size, so that its letters are as
-#: large as others.
+#: Inches. A phone shows a picture in this width, so that its letters are as large as
+#: those of the text.
 WIDTH = 3.8
+#: Inches of a picture that takes the whole width of a page.
+WHOLE = 7.8
+#: Inches of a line of a dot plot or of a bar, and of the axis below the lines.
+LINE, FOOT = 0.26, 0.8
+#: The dot plot shows so many of the best models, and so many of the most important
+#: inputs have a bar.
+MOST_LINES = 20
+#: The axis of the dot plot ends at so many times the median reach of a model, which is
+#: its difference plus its error: a model that is far worse would squeeze the others.
+FAR = 3.0
+#: Letters of a name in a picture. A longer name would leave no room for the axes.
+LONGEST = 22
 
 
-def _best(comparison: Comparison) -> pd.DataFrame:
-    return without_limits(comparison.held_out[str(comparison.best)])
+class Picture(NamedTuple):
+    """A picture of a comparison."""
+
+    draw: "Callable[[Axes], None]"
+    alt: str  #: What it shows, for readers who do not see it.
+    caption: str  #: How to read it.
+    height: float = 3.4  #: Inches.
+    whole: bool = False  #: Whether it takes the whole width of a page.
+
+    def figure(self, width: float) -> "Figure":
+        """Draw it.
+
+        :param width: In inches.
+        :raises ImportError: If matplotlib is not installed.
+        """
+        figure = plotting.figure(width, self.height)
+        axes = figure.subplots()
+        self.draw(axes)
+        plotting.tidy(axes)
+        return figure
 
 
-def _draw_scores(comparison: Comparison) -> "Figure":
-    """Draw each metric against alpha, with standard errors, beside the default and the
-    baselines.
-
-    Of several kernels or numbers of points, those of the best single model are drawn.
-    """
-    table, best = summarise(comparison), comparison.candidates[str(comparison.best)]
-    table = table[table["failed"] == 0]
-    powers, others = table[table["alpha"].notna()], table[table["alpha"].isna()]
-    if len(powers):
-        labels = powers.index.map(label_of)
-        lowest = (
-            powers[comparison.metrics[0].name].map(comparison.metrics[0].loss).argmin()
-        )
-        powers = powers[labels == labels[lowest]]
-    metrics = comparison.metrics
-    figure = plotting.figure(2 * WIDTH, 3.0 * ((len(metrics) + 1) // 2))
-    for axes, metric in zip(figure.subplots((len(metrics) + 1) // 2, 2).flat, metrics):
-        error = f"{metric.name}_se"
-        plotting.alpha_sweep(
-            powers["alpha"],
-            powers[metric.name],
-            powers[error].fillna(0.0),
-            best=best if best in [*powers["alpha"]] else None,
-            baselines={
-                str(name): (row[metric.name], np.nan_to_num(row[error]))
-                for name, row in others.iterrows()
-            },
-            label=metric.label,
-            ax=axes,
-        )
-        if metric.nominal is not None:
-            axes.axhline(metric.nominal, color="black", linewidth=1, linestyle=":")
-    return figure
+def pictures(comparison: Comparison) -> dict[str, Picture]:
+    """Find the pictures that suit a comparison, by the names of their files."""
+    if comparison.best is None:
+        return {}
+    found = dict(_of_scores(comparison))
+    if comparison.data.kind == "classes":
+        found |= _of_classes(comparison)
+    elif comparison.model is not None:
+        found |= _of_numbers(comparison)
+    return found | dict(_of_details(comparison))
 
 
-def _draw_predictions(comparison: Comparison) -> "Figure":
-    """Draw held-out predictions of the saved model against the targets, and the PIT
-    histogram; of several targets the first nine, and no histogram.
-    """
-    table, name = _best(comparison), str(comparison.data.targets[0].name)
-    several = len(comparison.data.targets) > 1
-    parts = (
-        list(table.groupby("target", sort=False))[:9] if several else [(name, table)]
+def _short(name: object) -> str:
+    """Cut a name that has no room in a picture."""
+    text = str(name)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _of_scores(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
+    """Give the dot plot of the decisive score, if there are models to compare."""
+    heading, best = comparison.metrics[0].heading, str(comparison.best)
+    table = summarise(comparison).query("failed == 0").dropna(subset="difference")
+    table = table.sort_values("difference", kind="stable").head(MOST_LINES)
+    if len(table) < 2 or best not in table.index:
+        return
+    changes = {str(name): comparison.difference(name, best) for name in table.index}
+    caption = (
+        f"Which model is better? Each dot shows by how much the {heading} of a model is"
+        f" worse than the {heading} of {named(best)}, which is saved, on the same"
+        " held-out rows. Bars are 95% intervals of this difference: if a bar does not"
+        " reach the dashed line, the model is clearly better (to the left of the line)"
+        " or clearly worse (to the right)."
     )
-    num_panels = len(parts) + (not several and "pit" in table)
-    num_rows, width = -(-num_panels // 3), min(num_panels, 3)
-    figure = plotting.figure(WIDTH * width, 3.6 * num_rows)
-    panels = figure.subplots(num_rows, width, squeeze=False).flat
-    for axes, (name, part) in zip(panels, parts):
-        intervals = part[["lower_90", "upper_90"]]
-        plotting.predicted_against_actual(
-            part["true"], part["mean"], intervals=intervals, ax=axes
-        )
-        axes.set(
-            xlabel=f"{name}, held-out rows",
-            ylabel=f"{name}, predicted ({comparison.best})",
-        )
-    for axes in figure.axes[len(parts) : num_panels]:
-        plotting.pit_histogram(table["pit"], ax=axes)
-    for axes in figure.axes[num_panels:]:
-        axes.remove()
-    return figure
+    alt = f"Dot plot of the difference in {heading} between {best} and other models"
+    draw = partial(_draw_scores, comparison.metrics[0], changes, best)
+    yield "scores", Picture(draw, alt, caption, FOOT + LINE * len(changes))
 
 
-def _draw_classes(comparison: Comparison) -> "Figure":
-    """Draw the reliability diagram and the confusion matrix of held-out predictions."""
-    table = _best(comparison)
-    figure = plotting.figure(2 * WIDTH, 3.8)
-    left, right = figure.subplots(1, 2)
-    plotting.reliability(*class_indices(table), ax=left)
-    labels, predicted = (
-        table[name].astype(str).to_numpy() for name in ("true", "predicted")
+def _draw_scores(
+    metric: Metric, changes: dict[str, Difference], best: str, axes: "Axes"
+) -> None:
+    means = np.array([change.mean for change in changes.values()])
+    # The error of a difference of areas under the ROC curve in one split is not known.
+    halves = np.array(
+        [
+            change.limit * change.error if np.isfinite(change.error) else 0.0
+            for change in changes.values()
+        ]
     )
-    plotting.confusion_matrix(labels, predicted, ax=right)
-    return figure
+    low, high = _ends_of_differences(means, halves)
+    for line, name in enumerate(changes):
+        color = plotting.BEST if name == best else plotting.FIT
+        if low <= means[line] <= high:
+            axes.errorbar(
+                means[line], line, xerr=halves[line], fmt="o", color=color, capsize=3
+            )
+        else:
+            _write_far_difference(axes, line, means[line], metric)
+    axes.axvline(0.0, color="black", linewidth=1.0, linestyle="--", zorder=0)
+    axes.set(xlim=(low, high), xlabel=f"← better    {metric.heading}    worse →")
+    _name_lines(axes, list(changes))
 
 
-def _draw_fit(comparison: Comparison) -> "Figure":
+def _ends_of_differences(means: AnyNDArray, halves: AnyNDArray) -> tuple[float, float]:
+    """Find limits of the axis of differences: all dots and bars, except those that are
+    far from the others.
+    """
+    reach = np.abs(means) + halves
+    if not reach.any():
+        return -1.0, 1.0
+    most = FAR * np.median(reach[reach > 0.0])
+    low = max(float(np.min(means - halves)), -most)
+    high = min(float(np.max(means + halves)), most)
+    margin = 0.05 * (high - low)
+    return low - margin, high + margin
+
+
+def _write_far_difference(
+    axes: "Axes", line: int, difference: float, metric: Metric
+) -> None:
+    """Write a difference that is outside of the picture at the end where it is."""
+    size = format(abs(difference), metric.form)
+    place, side, text = 0.99, "right", f"{size} worse →"
+    if difference < 0.0:
+        place, side, text = 0.01, "left", f"← {size} better"
+    style: Any = {"ha": side, "va": "center", "transform": axes.get_yaxis_transform()}
+    axes.text(place, line, text, color=plotting.FIT, **style)
+
+
+def _name_lines(axes: "Axes", names: list[str]) -> None:
+    """Name the lines of a picture, the first at the top."""
+    texts = [_short(name) for name in names]
+    axes.set_yticks(range(len(names)), texts, fontsize=SMALL)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+
+
+def _of_numbers(comparison: Comparison) -> dict[str, Picture]:
+    """Give the pictures of numbers: predictions of each target; and if there is one
+    target, the histogram and the fit along a single input.
+    """
+    table = without_limits(comparison.held_out[str(comparison.best)])
+    targets, found = comparison.data.targets, {}
+    for number, y in enumerate(targets[:MOST_TARGETS], start=1):
+        rows = table if len(targets) == 1 else table[table["target"] == y.name]
+        name = "predictions" if number == 1 else f"predictions_{number}"
+        found[name] = _of_predictions(comparison, str(y.name), rows)
+    if len(targets) > 1:
+        return found
+    if "pit" in table:
+        found["histogram"] = _of_histogram(table["pit"])
+    if _has_one_input(comparison.data.X):
+        found["fit"] = _of_fit(comparison)
+    return found
+
+
+def _of_predictions(comparison: Comparison, target: str, rows: pd.DataFrame) -> Picture:
+    points = "Lines are 90% intervals."
+    if len(rows) > FEW:
+        points = "Crowded rows are blue, and darker if there are more of them."
+    caption = (
+        f"Are predictions of '{target}' right? Predicted means of all held-out rows"
+        f" against the true values. {points} A perfect prediction is on the diagonal."
+    )
+    return Picture(
+        partial(_draw_predictions, target, rows),
+        f"Scatter plot of predictions of '{target}' by {comparison.best} against the"
+        " true values",
+        caption,
+        height=3.9,
+    )
+
+
+def _draw_predictions(target: str, rows: pd.DataFrame, axes: "Axes") -> None:
+    plotting.predicted_against_actual(
+        rows["true"], rows["mean"], intervals=rows[["lower_90", "upper_90"]], ax=axes
+    )
+    axes.set(
+        xlabel=f"{_short(target)}, held-out rows", ylabel=f"{_short(target)}, predicted"
+    )
+
+
+def _of_histogram(pit: "pd.Series[float]") -> Picture:
+    return Picture(
+        lambda axes: plotting.pit_histogram(pit, ax=axes),
+        "Histogram of the positions of targets in their predicted distributions",
+        "Are intervals right? Where the target of each held-out row fell in its"
+        " predicted distribution. Flat is right. High bars at both ends: the intervals"
+        " are too narrow. High bars in the middle: they are too wide.",
+        height=3.9,
+    )
+
+
+def _has_one_input(X: pd.DataFrame) -> bool:
+    is_number = all(map(pd.api.types.is_numeric_dtype, X.dtypes))
+    return X.shape[1] == 1 and is_number and not X.isna().any(axis=None)
+
+
+def _of_fit(comparison: Comparison) -> Picture:
+    (name,), target = comparison.data.X, comparison.data.y.name
+    return Picture(
+        partial(_draw_fit, comparison),
+        f"Curve of predictions of '{target}' along '{name}', with the rows",
+        f"The model of all rows along its input '{name}': the mean, and bands that"
+        " contain 50% and 90% of the targets.",
+        whole=True,
+    )
+
+
+def _draw_fit(comparison: Comparison, axes: "Axes") -> None:
     """Draw the model of all rows along its one input."""
     X, y, pipeline = comparison.data.X, comparison.data.y, comparison.model
     assert pipeline is not None
@@ -116,81 +248,108 @@ def _draw_fit(comparison: Comparison) -> "Figure":
     margin = 0.1 * (high - low)
     grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, 200)})
     curve = predictions(pipeline[-1], pipeline[:-1].transform(grid), False)
-    figure = plotting.figure(WIDTH, 3.0)
-    axes = figure.subplots()
     (inducing,) = plotting.inducing_points_of(pipeline[-1])
+    # The inducing inputs of an exact model are all rows, which would be a black stripe.
+    is_exact = len(inducing.Z) >= X[name].nunique()
     plotting.regression_1d(
         grid[name],
         curve["mean"],
         curve["sd"],
         data={"rows": (X[name].to_numpy(), y.to_numpy())},
-        inducing=inducing,
+        inducing=None if is_exact else inducing,
         ax=axes,
     )
-    axes.set(xlabel=str(name), ylabel=str(y.name))
-    return figure
+    axes.set(xlabel=str(name), ylabel=_short(y.name))
 
 
-def _draw_details(comparison: Comparison) -> "Figure":
-    """Draw how much each input matters to held-out predictions, and the learning curve
-    if there is one.
-    """
-    details, metric = comparison.details, comparison.metrics[0]
-    assert details is not None and details.importance is not None
-    rows = details.importance.head(20)[::-1]
-    has_curve = len(details.learning) > 1
-    columns = 2 if has_curve else 1
-    figure = plotting.figure(columns * WIDTH, max(2.8, 1.2 + 0.26 * len(rows)))
-    panels = figure.subplots(1, columns, squeeze=False)[0]
-    left = panels[0]
-    left.barh(
-        list(map(str, rows.index)),
-        rows["mean"],
-        xerr=rows["error"],
-        color="C0",
-        alpha=0.8,
+def _of_classes(comparison: Comparison) -> dict[str, Picture]:
+    """Give the pictures of classes: calibration and confusion."""
+    table, part = comparison.held_out[str(comparison.best)], comparison.settings.parts()
+    return {
+        "reliability": Picture(
+            lambda axes: plotting.reliability(*class_indices(table), ax=axes),
+            "Reliability diagram: how often predictions of a probability are right",
+            "Are probabilities right? How often predictions of held-out rows are right,"
+            " against their probability. On the diagonal they are. The calibration"
+            " error is that of all rows together; ECE in the table is the mean over"
+            f" {part[0]}s.",
+            height=3.9,
+        ),
+        "confusion": Picture(
+            partial(_draw_confusion, table),
+            "Confusion matrix: how many rows of each class get each class",
+            "Which classes are confused? How many held-out rows of each class are"
+            " predicted to be of each class.",
+            height=3.9,
+        ),
+    }
+
+
+def _draw_confusion(table: pd.DataFrame, axes: "Axes") -> None:
+    labels, predicted = (
+        table[name].astype(str).to_numpy() for name in ("true", "predicted")
     )
-    left.set(xlabel=f"{metric.heading}: how much worse if permuted")
-    if not has_curve:
-        return figure
-    right = panels[1]
-    numbers, tables = list(details.learning), list(details.learning.values())
+    names = [_short(name) for name in np.unique(np.concatenate([labels, predicted]))]
+    plotting.confusion_matrix(labels, predicted, names, ax=axes)
+
+
+def _of_details(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
+    """Give the pictures of the importance of several inputs, and of more rows."""
+    details = comparison.details
+    if details is None:
+        return
+    metric, part = comparison.metrics[0], comparison.settings.parts()[0]
+    importance = details.importance
+    if importance is not None and len(importance) > 1:
+        rows = importance.head(MOST_LINES)
+        most = f", for the {MOST_LINES} most important ones" * (
+            len(importance) > len(rows)
+        )
+        yield (
+            "importance",
+            Picture(
+                partial(_draw_importance, metric, rows),
+                f"Bars that show how much the {metric.heading} depends on each input",
+                f"Which inputs matter? By how much the {metric.heading} of the held-out"
+                f" rows of the first {part} is worse if the values of an input are"
+                f" permuted over the rows, with standard errors{most}.",
+                height=FOOT + LINE * len(rows),
+            ),
+        )
+    if len(details.learning) > 1:
+        yield (
+            "learning",
+            Picture(
+                partial(_draw_learning, metric, details.learning),
+                f"Learning curve: the {metric.heading} after training on fewer rows",
+                f"Would more rows help? The {metric.heading} of the held-out rows of"
+                f" the first {part} after training on fewer rows. Bars are standard"
+                " errors of the difference from training on all of them.",
+            ),
+        )
+
+
+def _draw_importance(metric: Metric, rows: pd.DataFrame, axes: "Axes") -> None:
+    lines = range(len(rows))
+    axes.barh(lines, rows["mean"], xerr=rows["error"], color=plotting.FIT, alpha=0.8)
+    # Names may leave the axes narrower than this text, which then goes to the left.
+    axes.set_xlabel(f"{metric.heading}: how much worse", loc="right")
+    _name_lines(axes, list(rows.index))
+
+
+def _draw_learning(
+    metric: Metric, learning: dict[int, pd.DataFrame], axes: "Axes"
+) -> None:
+    numbers, tables = list(learning), list(learning.values())
     curve = [scores(table)[metric.name] for table in tables]
     errors = np.nan_to_num(
-        [difference_over_rows(metric, t, tables[-1]).error for t in tables]
+        [difference_over_rows(metric, table, tables[-1]).error for table in tables]
     )
-    right.errorbar(numbers, curve, errors, marker="o", capsize=3)
-    right.set(xscale="log", xlabel="training rows", ylabel=metric.heading)
-    right.set_xticks(numbers, list(map(str, numbers)))
-    right.minorticks_off()
-    return figure
-
-
-def _has_one_input(X: pd.DataFrame) -> bool:
-    is_number = all(map(pd.api.types.is_numeric_dtype, X.dtypes))
-    return X.shape[1] == 1 and is_number and not X.isna().any(axis=None)
-
-
-def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"]]:
-    """Find the figures that suit a comparison, by name."""
-    model, numbers = comparison.model, comparison.data.kind == "numbers"
-    single, details = len(comparison.data.targets) == 1, comparison.details
-    suits: dict[Callable[[Comparison], Figure], bool] = {
-        _draw_scores: (
-            comparison.best is not None
-            and any(
-                alpha == alpha and not comparison.num_failed(name)
-                for name, alpha in comparison.candidates.items()
-            )
-        ),
-        _draw_predictions: numbers and model is not None,
-        _draw_classes: not numbers and comparison.best is not None,
-        _draw_fit: (
-            numbers
-            and single
-            and model is not None
-            and _has_one_input(comparison.data.X)
-        ),
-        _draw_details: (details is not None and details.importance is not None),
-    }
-    return {draw.__name__.removeprefix("_draw_"): draw for draw in suits if suits[draw]}
+    axes.errorbar(numbers, curve, errors, fmt="none", ecolor=plotting.FIT, capsize=3)
+    # A dot at the end of the axis, such as an AUC of 1, is not cut in half.
+    axes.plot(numbers, curve, "o-", color=plotting.FIT, clip_on=False)
+    low, high = axes.get_ylim()
+    axes.set_ylim(max(low, metric.lowest), min(high, metric.highest))
+    axes.set(xscale="log", xlabel="training rows", ylabel=metric.heading)
+    axes.set_xticks(numbers, list(map(str, numbers)))
+    axes.minorticks_off()

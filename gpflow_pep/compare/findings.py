@@ -221,8 +221,8 @@ def _better_baselines(
 
 
 def findings(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return sentences about a comparison, each with its kind: "result", "warning" or
-    "advice".
+    """Return sentences about a comparison, each with its kind: "result", "warning",
+    "advice", or "folder" about the rows in the folders of the model.
     """
     results, advice = ["No model could be trained in every part; see the messages."], []
     if comparison.best is not None:
@@ -231,7 +231,6 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
             together_or_separate,
             given_others,
             counts,
-            _of_scorer,
             inputs_that_matter,
             more_rows,
         )
@@ -239,9 +238,10 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
     warn = (_of_fits, _of_warnings, _too_good, _of_models)
     noted = chain(*(find(comparison) for find in warn))
     texts = {
-        "result": results,
-        "warning": [*comparison.data.warnings, *noted],
-        "advice": advice,
+        "result": map(_sentence, results),
+        "warning": [*comparison.data.warnings, *map(_sentence, noted)],
+        "advice": map(_sentence, advice),
+        "folder": [_of_scorer(comparison)],
     }
     return [(kind, text) for kind, each in texts.items() for text in each if text]
 
@@ -251,11 +251,26 @@ def _list(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
+def _sentence(text: str) -> str:
+    """Begin a sentence with a capital letter."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def named(model: str) -> str:
+    """Name a model inside a sentence."""
+    return "the default model" if model == DEFAULT else model
+
+
+def _list_models(names: Sequence[str]) -> str:
+    """Join the names of models as a sentence does."""
+    return _list([named(name) for name in names])
+
+
 def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> str:
-    """Write names and the verb that follows: of "boosted trees" too it is the
-    plural.
+    """Write the names of models and the verb that follows: of "boosted trees" too it is
+    the plural.
     """
-    return f"{_list(names)} {verbs[len(names) > 1 or names[0].endswith('s')]}"
+    return f"{_list_models(names)} {verbs[len(names) > 1 or names[0].endswith('s')]}"
 
 
 def _change(metric: Metric, change: Difference) -> str:
@@ -280,16 +295,18 @@ def quality(comparison: Comparison) -> str:
     if without_limits(table).empty:
         return ""
     words = _of_classes if comparison.data.kind == "classes" else _of_numbers
+    model, fits = named(str(comparison.best)), comparison.fits_of(str(comparison.best))
     rows, _ = comparison.settings.how_split()
     latest = without_limits(_latest(comparison))
     if comparison.settings.time_column is None or latest.empty:
-        text = f"On {rows}, {comparison.best} {words(comparison, table)}"
+        text = f"On {rows}, {model} {words(comparison, table, fits)}"
         return f"{text} {usable_for(comparison)}"
-    text = f"Trained on all rows before {_began(comparison)}: {comparison.best}"
-    text += f" {words(comparison, latest)}"
-    count = len(comparison.fits_of(str(comparison.best)))
-    if count > 1:
-        text += f" On {rows} (all {count} windows) it {words(comparison, table)}"
+    of_latest = [fit for fit in fits if fit.part == latest["part"].min()]
+    text = f"Trained on all rows before {_began(comparison)}, {model}"
+    text += f" {words(comparison, latest, of_latest)}"
+    if len(fits) > 1:
+        text += f" On {rows} (all {len(fits)} windows) it"
+        text += f" {words(comparison, table, fits)}"
     return f"{text} {usable_for(comparison)}"
 
 
@@ -312,13 +329,26 @@ def _began(comparison: Comparison) -> str:
     return f"{first:%B %Y}" if (days.dt.day == 1).all() else f"{first:%Y-%m-%d}"
 
 
-def _of_numbers(comparison: Comparison, held_out: pd.DataFrame) -> str:
+def _mean_scores(fits: Sequence[Fit]) -> "pd.Series[float]":
+    """Average scores over parts, as the table of scores does."""
+    return pd.DataFrame([fit.scores for fit in fits]).mean()
+
+
+def _of_numbers(
+    comparison: Comparison, held_out: pd.DataFrame, fits: Sequence[Fit]
+) -> str:
+    """Word how good predictions of numbers are.
+
+    :param held_out: The predictions.
+    :param fits: The fits that predicted them.
+    """
     table, logarithms = (
         without_limits(held_out),
         comparison.likelihood == LOGARITHMS,
     )
+    means = _mean_scores(fits)
     share, error = (
-        f"its 90% intervals contain {of_rows.inside(table).mean():.0%} of the targets.",
+        f"its 90% intervals contain {means['coverage']:.0%} of the targets.",
         "",
     )
     variance = "of the variance of " + "the logarithm of " * logarithms
@@ -330,8 +360,7 @@ def _of_numbers(comparison: Comparison, held_out: pd.DataFrame) -> str:
         factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
         error = f"its medians are off by a factor of {factor:.3g} on average, and "
     elif len(shares) == 1:
-        size = (table["true"] - table["mean"]).abs().mean()
-        error = f"its mean absolute error is {in_full(size, '.3g')}, and "
+        error = f"its mean absolute error is {in_full(means['mae'], '.4g')}, and "
     return f"explains {_list(shares)}; {error}{share}"
 
 
@@ -358,18 +387,23 @@ def _explained_of(comparison: Comparison, table: pd.DataFrame) -> dict[str, floa
     }
 
 
-def _of_classes(comparison: Comparison, table: pd.DataFrame) -> str:
-    labels, probability = of_rows.class_indices(table)
-    right = (table["predicted"] == table["true"]).mean()
+def _of_classes(
+    comparison: Comparison, table: pd.DataFrame, fits: Sequence[Fit]
+) -> str:
+    """Word how good predictions of classes are.
+
+    :param table: The predictions.
+    :param fits: The fits that predicted them.
+    """
+    means = _mean_scores(fits)
     frequent = table["true"].value_counts(normalize=True).iloc[0]
-    area = of_rows.area_under_curve(labels, probability)
     text = (
-        f"predicts the right class for {right:.0%} of the rows; always predicting the"
-        " most frequent"
+        f"predicts the right class for {1.0 - means['error']:.0%} of the rows; always"
+        f" predicting the most frequent class is right for {frequent:.0%}."
     )
-    text += f" one is right for {frequent:.0%}."
-    has_area = probability.shape[1] == 2 and np.isfinite(area)
-    return f"{text} The area under its ROC curve is {area:.2f}." if has_area else text
+    if comparison.data.num_classes == 2 and np.isfinite(means["auc"]):
+        text += f" The area under its ROC curve is {means['auc']:.3f}."
+    return text
 
 
 def usable_for(comparison: Comparison) -> str:
@@ -386,8 +420,8 @@ def usable_for(comparison: Comparison) -> str:
     kind, better = comparison.data.kind, better_at_errors(comparison)
     if gain < LEAST_GAIN:
         sentences = [
-            f"Use its {use} but not its {DENSITIES[kind]}: a constant has a better"
-            " NLPD."
+            f"Use its {use} but not its {DENSITIES[kind]}: the {DENSITIES[kind]} of a"
+            " constant are better."
         ]
     elif kind == "classes":
         sentences = [_use_of_classes(comparison, better)]
@@ -515,18 +549,21 @@ def ranking(comparison: Comparison) -> str:
     if lowest != best:
         clear = comparison.difference(lowest, best).clear
         text += (
-            f", {'clearly' if clear else 'not clearly'} {way} {best}, which is saved"
+            f", {'clearly' if clear else 'not clearly'} {way} {named(best)}, which is"
+            " saved"
         )
     if best != DEFAULT and DEFAULT in comparison.losses:
         text += _why_saved(comparison, way, lowest)
     if others := [
         str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest
     ]:
-        text += f"; {_they_are(others)} {AS_GOOD}{f' as {best}' * (lowest != best)}"
+        text += f"; {_they_are(others)} {AS_GOOD}"
+        if lowest != best:
+            text += f" as {named(best)}"
     better = [name for name in _better_baselines(comparison) if name != lowest]
-    return text + (
-        f". {_they_are(better)} clearly better on these rows." if better else "."
-    )
+    if not better:
+        return f"{text}."
+    return f"{text}. {_sentence(_they_are(better))} clearly better on these rows."
 
 
 def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
@@ -534,9 +571,10 @@ def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
     best, metric = str(comparison.best), comparison.metrics[0]
     change = comparison.difference(best, DEFAULT)
     if change.clear:
-        return f", clearly {way} {DEFAULT}, and is saved" if lowest == best else ""
+        clearly = f", clearly {way} {named(DEFAULT)}, and is saved"
+        return clearly if lowest == best else ""
     by = in_full(-change.mean, metric.form)
-    how = f"{way} {DEFAULT} in every window, by {by} on average"
+    how = f"{way} {named(DEFAULT)} in every window, by {by} on average"
     if lowest == best:
         return f", {how}, and is saved"
     return f" because it is {how}"
@@ -557,11 +595,11 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
         fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
         more = " More minutes may help." * ("time" in why)
         how = f"failed: {why}" if failed else f"did not converge: {why}{more}"
-        yield f"{_list(names)}: {len(models)} of {fits} {how}"
+        yield f"{_list_models(names)}: {len(models)} of {fits} {how}"
     final = comparison.final
     if final is not None and not (final.converged and comparison.model is not None):
         how = "failed" if comparison.model is None else "did not converge"
-        yield f"{final.model}, all rows: the fit {how}: {final.message}"
+        yield f"{named(final.model)}, all rows: the fit {how}: {final.message}"
 
 
 def _of_warnings(comparison: Comparison) -> Iterator[str]:
@@ -578,7 +616,7 @@ def _of_warnings(comparison: Comparison) -> Iterator[str]:
             where = f"{kind} {about[0].part} of {num_parts}"
         else:
             where = "all rows"
-        yield f"{_list(names)}, {where}: {sentence}"
+        yield f"{_list_models(names)}, {where}: {sentence}"
 
 
 def _of_models(comparison: Comparison) -> Iterator[str]:
@@ -596,11 +634,11 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
                 np.median([fit.scores["nlpd"] for fit in fits]),
             )
             where = f"{part} {worst.part} and {median:.2f} in the median {part}"
-            yield f"{name} is unstable: the NLPD is {nlpd:.2f} in {where}."
+            yield f"{named(name)} is unstable: the NLPD is {nlpd:.2f} in {where}."
         gain, smaller, _, values = gain_over_trivial(comparison, name)
         size = f"{abs(gain):{'.3f' if abs(gain) < 10.0 else '.3g'}}"
-        text = f"{name} does not have a better NLPD than the baseline '{TRIVIAL[kind]}'"
-        text += f" ({size} {'lower' if gain > 0.0 else 'higher'})"
+        text = f"{named(name)} does not have a better NLPD than the baseline"
+        text += f" '{TRIVIAL[kind]}' ({size} {'lower' if gain > 0.0 else 'higher'})"
         if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
             yield (
                 f"{text}: it learnt nothing from these inputs that is true of other"
@@ -723,7 +761,7 @@ def counts(comparison: Comparison) -> str:
 def inputs_that_matter(comparison: Comparison) -> str:
     """Word which inputs matter most to predictions of held-out rows, and how much."""
     table = comparison.details.importance if comparison.details else None
-    if table is None:
+    if table is None or len(table) < 2:
         return ""
     metric = comparison.metrics[0]
     known = table[table["mean"] > SURE_ERRORS * table["error"]]

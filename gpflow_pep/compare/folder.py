@@ -25,7 +25,19 @@ from ..engine.refusals import refusal
 MANIFEST = "files.json"
 #: The scores of the fits that have ended, while others are still trained.
 UNFINISHED = "unfinished.csv"
-FIGURES = ("scores", "predictions", "classes", "fit", "details")
+#: Each target has a picture of its predictions, up to so many targets.
+MOST_TARGETS = 9
+FIGURES = (
+    "scores",
+    "predictions",
+    *(f"predictions_{number}" for number in range(2, MOST_TARGETS + 1)),
+    "histogram",
+    "fit",
+    "reliability",
+    "confusion",
+    "importance",
+    "learning",
+)
 #: What a run may write into its folder.
 NAMES = (
     "report.html",

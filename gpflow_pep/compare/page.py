@@ -9,25 +9,37 @@ import datetime
 import platform
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
 from ..engine.refusals import counted
-from ..plotting.regression import FEW
-from .findings import findings
+from ..tables.cleaning import LIMIT
+from .figures import pictures
+from .findings import findings, named
 from .run import Comparison
 from .scores import class_report
-from .terminal import KEY, title, word_tables
+from .terminal import KEY, score_line, title, word_tables
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: Inputs that the page lists; rows that were predicted worst, and their inputs.
 MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
+#: The headings of columns of predictions on the page.
+WORST_COLUMNS = {
+    "target": "target",
+    "true": "true",
+    LIMIT: LIMIT,
+    "predicted": "predicted",
+    "mean": "predicted mean",
+    "lower_90": "90% interval from",
+    "upper_90": "to",
+}
 _ENVIRONMENT = Environment(
     loader=PackageLoader("gpflow_pep.compare", ""),
     autoescape=select_autoescape(["html.j2"]),
@@ -55,25 +67,24 @@ def page(
 ) -> str:
     """Write a comparison as an HTML page, with PNG files and code that loads its model.
 
-    :param figures: The PNG file of each picture, and after it those of its parts, which
-        are shown.
+    :param figures: The PNG files of each picture, by its name: as wide as a phone, and
+        after it, if there is one, as wide as a page.
     """
     data = comparison.data
+    shown = {
+        name: (picture, [base64.b64encode(png).decode() for png in figures[name]])
+        for name, picture in pictures(comparison).items()
+        if name in figures
+    }
     return _ENVIRONMENT.get_template("page.html.j2").render(
         comparison=comparison,
         tables=word_tables(comparison),
-        figures={
-            name: [base64.b64encode(part).decode() for part in parts]
-            for name, (_, *parts) in figures.items()
-        },
+        figures=shown.values(),
         classes=list(_classes(comparison)),
-        worst=list(_worst(comparison)),
+        worst=_worst(comparison),
         columns=[
-            *(["target", *_described_column(column)] for column in data.targets),
-            *(
-                ["", *_described_column(data.X[name])]
-                for name in data.X.columns[:MAX_INPUTS]
-            ),
+            *map(_described_column, data.targets),
+            *(_described_column(data.X[name]) for name in data.X.columns[:MAX_INPUTS]),
         ],
         settings=asdict(comparison.settings),
         model=str(folder / "model"),
@@ -126,24 +137,33 @@ def _classes(comparison: Comparison) -> Iterator[list[str]]:
                 f"{row[column]:.0%}" for column in ("recall", "precision")
             )
             precision = precision.replace("nan%", "never named")
-            yield ["", str(name), f"{row['rows']:.0f}", recall, precision]
+            yield [str(name), f"{row['rows']:.0f}", recall, precision]
 
 
-def _worst(comparison: Comparison) -> Iterator[list[str]]:
-    """Give the head and the cells of the held-out rows with the lowest densities."""
-    if comparison.best is not None:
-        table = comparison.held_out[comparison.best].drop(
-            columns=["part", "pit"], errors="ignore"
-        )
-        rows = table.nsmallest(MOST_WORST, "log_density")
-        inputs = comparison.data.X.loc[rows.index].iloc[:, :WORST_INPUTS]
-        yield ["", "row", *map(str, (*rows.columns, *inputs.columns))]
-        tuples = (table.itertuples(index=False) for table in (rows, inputs))
-        for number, *values in zip(rows.index, *tuples):
-            cells = (c for part in values for c in part)
-            words = (f"{c:.4g}" if isinstance(c, float) else str(c) for c in cells)
-            words = (word.removesuffix(" 00:00:00") for word in words)  # of dates
-            yield ["", str(number), *words]
+def _worst(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    """Give the headings and the cells of the held-out rows with the lowest densities,
+    with some of their inputs.
+    """
+    if comparison.best is None:
+        return [], []
+    rows = comparison.held_out[comparison.best].nsmallest(MOST_WORST, "log_density")
+    columns: list[tuple[str, Iterable[object]]] = [("row", rows.index)]
+    for name, heading in WORST_COLUMNS.items():
+        if name in rows:
+            columns.append((heading, rows[name]))
+    if comparison.data.kind == "classes":
+        # A table with a column for each class would be too wide.
+        columns.append(("probability of the true class", np.exp(rows["log_density"])))
+    columns.append(("log density", rows["log_density"]))
+    for name in comparison.data.X.columns[:WORST_INPUTS]:
+        columns.append((str(name), comparison.data.X.loc[rows.index, name]))
+    cells = [[_cell(value) for value in values] for _, values in columns]
+    return [heading for heading, _ in columns], [list(row) for row in zip(*cells)]
+
+
+def _cell(value: object) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.removesuffix(" 00:00:00")  # of dates
 
 
 def _described_column(column: "pd.Series[object]") -> list[str]:
@@ -166,8 +186,11 @@ def _described_column(column: "pd.Series[object]") -> list[str]:
 
 _ENVIRONMENT.globals |= {
     "MAX_INPUTS": MAX_INPUTS,
-    "FEW": FEW,
     "KEY": KEY,
     "counted": counted,
+    "findings": findings,
+    "named": named,
+    "score_line": score_line,
+    "title": title,
+    "versions": versions,
 }
-_ENVIRONMENT.globals |= {"title": title, "findings": findings, "versions": versions}

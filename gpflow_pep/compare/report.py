@@ -4,16 +4,14 @@ import io
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from .. import plotting
 from ..engine.files import atomic_write, path_of, remove_written
 from ..estimators import export_numpy, save_estimator
 from ..estimators.exporting_numpy import why_no_scorer
-from .figures import figures as figures_of
+from .figures import WHOLE, WIDTH, pictures
 from .findings import summarise
 from .fit_warnings import warnings_named
 from .folder import (
@@ -29,6 +27,9 @@ from .page import model_card, page
 from .predicting import as_cells
 from .run import Comparison
 from .trials import Fit
+
+#: Pixels for each inch of a picture: sharp on screens with small pixels and on paper.
+DPI = 200
 
 
 def write_scores(path: Path, fits: Sequence[Fit]) -> None:
@@ -86,8 +87,8 @@ def write_report(
         if figures:
             with warnings_named(f"{comparison.best}, pictures"):
                 drawn = _draw(comparison)
-    for name, (whole, *_) in drawn.items():
-        write(f"{name}.png", whole)
+    for name, files in drawn.items():
+        write(f"{name}.png", files[-1])
     write("report.html", page(comparison, drawn, command=command, folder=directory))
     (directory / UNFINISHED).unlink(missing_ok=True)
     list_files(directory, (path.name for path in written if path.name not in FOLDERS))
@@ -135,27 +136,15 @@ def _write(path: Path, content: str | bytes) -> Path:
 
 
 def _draw(comparison: Comparison) -> dict[str, list[bytes]]:
-    """Draw figures: PNG files of the whole, and of each part, which fits a narrow
-    screen.
+    """Draw pictures as PNG files: each as wide as a phone, and after it, if the picture
+    takes the whole width of a page, as wide as a page.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.image import imsave
-
-    pictures: dict[str, list[bytes]] = {}
-    for name, draw in figures_of(comparison).items():
-        canvas = FigureCanvasAgg(draw(comparison))
-        canvas.draw()
-        pixels = np.asarray(canvas.buffer_rgba())[
-            ::-1
-        ]  # from below, as places on the figure
-        boxes: Any = [axes.get_tightbbox() for axes in canvas.figure.axes]
-        boxes = [box.padded(8).extents.astype(int) for box in boxes]
-        parts = [
-            pixels[max(y, 0) : top, max(x, 0) : right] for x, y, right, top in boxes
-        ]
-        pictures[name] = []
-        for part in (pixels, *parts):
+    drawn: dict[str, list[bytes]] = {}
+    for name, picture in pictures(comparison).items():
+        widths = (WIDTH, WHOLE) if picture.whole else (WIDTH,)
+        drawn[name] = []
+        for width in widths:
             buffer = io.BytesIO()
-            imsave(buffer, part[::-1], format="png")
-            pictures[name].append(buffer.getvalue())
-    return pictures
+            picture.figure(width).savefig(buffer, format="png", dpi=DPI)
+            drawn[name].append(buffer.getvalue())
+    return drawn

@@ -42,8 +42,9 @@ class Metric(NamedTuple):
     heading: str
     form: str
     label: str
-    nominal: float | None = None  #: The value that it should have, where that is known.
     higher_is_better: bool = False
+    lowest: float = -np.inf  #: No value is below it.
+    highest: float = np.inf  #: No value is above it.
 
     def loss(self, value: Any) -> Any:
         """Turn the score round where higher is better, so that lower is."""
@@ -52,22 +53,52 @@ class Metric(NamedTuple):
 
 METRICS = {
     "numbers": (
-        Metric("nlpd", "NLPD", ".3f", "negative log density (nats)"),
-        Metric("rmse", "RMSE", ".4g", "root mean squared error"),
-        Metric("mae", "MAE", ".4g", "mean absolute error"),
+        Metric(
+            "nlpd", "NLPD", ".3f", "mean negative log density of the targets, in nats"
+        ),
+        Metric("rmse", "RMSE", ".4g", "root mean squared error", lowest=0.0),
+        Metric("mae", "MAE", ".4g", "mean absolute error", lowest=0.0),
         Metric(
             "coverage",
             "90% coverage",
             ".1%",
             "coverage of the 90% interval",
-            nominal=0.9,
+            lowest=0.0,
+            highest=1.0,
         ),
     ),
     "classes": (
-        Metric("nlpd", "NLPD", ".3f", "negative log probability (nats)"),
-        Metric("error", "error", ".2%", "fraction of wrong predictions"),
-        Metric("auc", "AUC", ".3f", "area under the ROC curve", higher_is_better=True),
-        Metric("ece", "ECE", ".3f", "expected calibration error"),
+        Metric(
+            "nlpd",
+            "NLPD",
+            ".3f",
+            "mean negative log probability of the classes, in nats",
+        ),
+        Metric(
+            "error",
+            "error",
+            ".2%",
+            "fraction of wrong predictions",
+            lowest=0.0,
+            highest=1.0,
+        ),
+        Metric(
+            "auc",
+            "AUC",
+            ".3f",
+            "area under the ROC curve",
+            higher_is_better=True,
+            lowest=0.0,
+            highest=1.0,
+        ),
+        Metric(
+            "ece",
+            "ECE",
+            ".3f",
+            "expected calibration error",
+            lowest=0.0,
+            highest=1.0,
+        ),
     ),
 }
 

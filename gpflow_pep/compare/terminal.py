@@ -111,6 +111,18 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
     return table
 
 
+def score_line(comparison: Comparison) -> str:
+    """Write the scores of the saved model in one line, with a word on the NLPD."""
+    row = summarise(comparison).loc[str(comparison.best)]
+    scores = []
+    for metric in comparison.metrics:
+        text = f"{metric.heading} {_value(metric, row)}"
+        if metric.name == "nlpd":
+            text += f" ({metric.label}; lower is better)"
+        scores.append(text)
+    return f"Scores: {', '.join(scores)}."
+
+
 def _value(metric: Metric, row: "pd.Series[Any]", target: str = "") -> str:
     value, error = (
         row[f"{metric.name}{target}"],

@@ -155,7 +155,7 @@ def pit_histogram(
     ax.set(xlim=(0.0, 1.0), ylim=(0.0, 1.05 * max(high, np.max(heights))))
     ax.set(xlabel="predicted probability of a smaller target", ylabel="density")
     bars = f"{np.sum(outside)} of {num_bins} bars outside of the {level:.0%} band"
-    canvas.note(ax, f"{canvas.rows(len(values))}; {bars} (orange)")
+    canvas.note(ax, f"{canvas.rows(len(values))}\n{bars} (orange)")
 
 
 @canvas.picture(7.0, 4.0)

@@ -275,5 +275,5 @@ def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
     yield (
         f"Rare classes of '{y.name}': {', '.join(parts[:8])}. Never predicting them"
         " adds little to the error, which therefore means little. Look at the recall"
-        " of each class (classes.png), and at the probabilities (predictions.csv)."
+        " of each class (confusion.png), and at the probabilities (predictions.csv)."
     )

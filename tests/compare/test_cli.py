@@ -114,7 +114,9 @@ def test_from_a_messy_table_to_a_model(from_csv: Run) -> None:
         "predictions.csv",
         "scores.png",
         "predictions.png",
-        "details.png",
+        "histogram.png",
+        "importance.png",
+        "learning.png",
         MANIFEST,
     }
     assert {path.name for path in out.iterdir()} == {*files, *FOLDERS}
@@ -243,7 +245,7 @@ def test_an_earlier_run_alone_is_replaced(
     (out / ".model-backup" / "mine").write_text("mine")
     (out / "model").rename(elsewhere)
     (out / "model").symlink_to(elsewhere)
-    for name in ("classes.png", UNFINISHED):
+    for name in ("confusion.png", UNFINISHED):
         (out / name).write_text("of an earlier run")
     list_files(out, NAMES)
     replace_compare(monkeypatch, lambda *_: small_comparison())
@@ -254,7 +256,7 @@ def test_an_earlier_run_alone_is_replaced(
     assert load_estimator(elsewhere).n_features_in_ == 1  # that of the small comparison
     there = {path.name for path in out.iterdir()}
     assert (
-        not {"saved_model", "classes.png", UNFINISHED} & there
+        not {"saved_model", "confusion.png", UNFINISHED} & there
     )  # this run has none of them
     assert {"model", "scorer", "report.html"} <= there
     (out / "model" / "weights.txt").write_text("mine")
@@ -398,7 +400,7 @@ def test_a_disk_that_is_full_has_the_model(
         return write_bytes(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", write)
-    monkeypatch.setattr(report, "figures_of", lambda comparison: {})
+    monkeypatch.setattr(report, "pictures", lambda comparison: {})
     if full == "scorer":
         error = OSError(errno.ENOSPC, "No space left on device")
         monkeypatch.setattr(report, "export_numpy", Mock(side_effect=error))
@@ -438,13 +440,13 @@ def with_failures(*names: str) -> Comparison:
 def test_exit_code_1_if_a_fit_failed(
     tmp_path: Path, monkeypatch: Any, names: Any
 ) -> None:
-    monkeypatch.setattr(report, "figures_of", lambda comparison: {})
+    monkeypatch.setattr(report, "pictures", lambda comparison: {})
     replace_compare(monkeypatch, lambda *_: with_failures(*names))
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1
-    number, failed = 2 * len(names), re.escape("default, alpha 1 and alpha 0")
+    number, failed = 2 * len(names), re.escape("The default model, alpha 1 and alpha 0")
     pattern = (
-        rf"Warning: (alpha 1|{failed}): {number} of {number} fits failed: it was too"
+        rf"Warning: (Alpha 1|{failed}): {number} of {number} fits failed: it was too"
         r" hard"
     )
     assert re.search(pattern, result.stderr)

@@ -2,6 +2,7 @@
 to.
 """
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from gpflow_pep.compare.scores import (
     metrics_of,
     scores,
 )
-from gpflow_pep.compare.terminal import MARKS, drawn, word_tables
+from gpflow_pep.compare.terminal import MARKS, drawn, score_line, word_tables
 from gpflow_pep.training.fitting.full_batch import OVER
 
 METRIC = {metric.name: metric for metric in (*METRICS["numbers"], *METRICS["classes"])}
@@ -292,8 +293,8 @@ def test_what_is_better_in_every_window_is_saved(
         by = {"rmse": "0.72"}.get(metric, "0.360")
         heading = {"rmse": "RMSE"}.get(metric, "NLPD")
         assert text == (
-            f"alpha 0 has the lowest {heading}, below default in every window, by {by}"
-            " on average, and is saved."
+            f"alpha 0 has the lowest {heading}, below the default model in every"
+            f" window, by {by} on average, and is saved."
         )
 
 
@@ -309,7 +310,7 @@ def test_a_baseline_with_the_lowest_score_beside_what_is_better_in_every_window(
     comparison = replace(made(scores), settings=WINDOWS, best="alpha 0")
     assert ranking(comparison) == (
         "linear has the lowest NLPD, clearly below alpha 0, which is saved because it"
-        " is below default in every window, by 0.360 on average."
+        " is below the default model in every window, by 0.360 on average."
     )
 
 
@@ -324,12 +325,14 @@ def test_a_baseline_with_the_lowest_score_beside_what_is_better_in_every_window(
         (
             {"default": STEADY, "alpha 0.5": NOISY},
             "default",
-            "alpha 0.5 has the lowest NLPD, not clearly below default, which is saved.",
+            "alpha 0.5 has the lowest NLPD, not clearly below the default model, which"
+            " is saved.",
         ),
         (
             {"mean": WORST, "default": WORSE, "alpha 0.5": NOISY},
             "alpha 0.5",
-            "alpha 0.5 has the lowest NLPD, clearly below default, and is saved.",
+            "alpha 0.5 has the lowest NLPD, clearly below the default model, and is"
+            " saved.",
         ),
         (
             {"boosted trees": NOISY, "alpha 0": WORSE},
@@ -373,7 +376,9 @@ def test_a_constant_that_is_better_is_not_passed_over() -> None:
     assert ranking(comparison).startswith(
         "mean has the lowest NLPD, clearly below alpha 0, which"
     )
-    text = "Use its means but not its intervals: a constant has a better NLPD."
+    text = (
+        "Use its means but not its intervals: the intervals of a constant are better."
+    )
     assert usable_for(comparison) == text
 
 
@@ -389,7 +394,7 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             NOISY,
             {},
             [
-                "alpha 0 does not have a better NLPD than the baseline 'mean' (0.002"
+                "Alpha 0 does not have a better NLPD than the baseline 'mean' (0.002"
                 " lower): it learnt nothing from these inputs that is true of other"
                 " rows."
             ],
@@ -408,21 +413,21 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             NOISY,
             {},
             [
-                "alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median"
+                "Alpha 0 is unstable: the NLPD is 9.00 in fold 3 and 1.08 in the median"
                 " fold."
             ],
         ),
-        ([1.0, 1.1, 90.0, 1.05], NOISY, {}, ["alpha 0 is unstable"]),  # and not useless
+        ([1.0, 1.1, 90.0, 1.05], NOISY, {}, ["Alpha 0 is unstable"]),  # and not useless
         (
             NOISY,
             STEADY,
             {"alpha 0": LATE, "alpha 1": REFUSED},
             [
                 (
-                    "alpha 0: 4 of 4 fits did not converge: The time ran out. More"
+                    "Alpha 0: 4 of 4 fits did not converge: The time ran out. More"
                     " minutes may help."
                 ),
-                "alpha 1: 4 of 4 fits failed: it was too hard",
+                "Alpha 1: 4 of 4 fits failed: it was too hard",
             ],
         ),
         (
@@ -430,7 +435,7 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             STEADY,
             {"alpha 0": LATE, "alpha 1": LATE},
             [
-                "alpha 0 and alpha 1: 8 of 8 fits did not converge: The time ran out."
+                "Alpha 0 and alpha 1: 8 of 8 fits did not converge: The time ran out."
                 " More minutes may help."
             ],
         ),
@@ -529,8 +534,16 @@ def numbers(**columns: Any) -> Comparison:
     comparison = made({"mean": WORSE, "alpha 0": NOISY})
     table = pd.DataFrame({"part": 1, "log_density": 0.0, **columns})
     ends = {"lower_90": table["mean"] - 1.64, "upper_90": table["mean"] + 1.64}
-    comparison.held_out["alpha 0"] = table.assign(**ends)
-    return comparison
+    table = table.assign(**ends)
+    comparison.held_out["alpha 0"] = table
+    of_table = {name: scores(table)[name] for name in ("mae", "coverage")}
+    fits = [
+        fit._replace(scores={**fit.scores, **of_table})
+        if fit.model == "alpha 0"
+        else fit
+        for fit in comparison.fits
+    ]
+    return replace(comparison, fits=fits)
 
 
 def test_the_headline_is_in_plain_words() -> None:
@@ -541,7 +554,7 @@ def test_the_headline_is_in_plain_words() -> None:
     assert (
         quality(numbers(true=true, mean=mean))
         == f"On held-out rows, alpha 0 explains {share:.0%} of the variance of 'load';"
-        f" its mean absolute error is {np.mean(np.abs(true - mean)):.3g}, and its"
+        f" its mean absolute error is {np.mean(np.abs(true - mean)):.4g}, and its"
         f" 90% intervals contain {np.mean(np.abs(true - mean) <= 1.64):.0%} of the"
         " targets. Use its means and its intervals."
     )
@@ -629,12 +642,14 @@ def test_a_class_that_is_missed_is_loud() -> None:
     table["predicted"] = np.where(spam > 0.5, "spam", "ham")
     comparison = small_classification()
     held_out = dict.fromkeys(comparison.candidates, table)
-    text = quality(replace(comparison, best="alpha 0.5", held_out=held_out))
+    fits = [fit._replace(scores=scores(table)) for fit in comparison.fits]
+    changed = replace(comparison, best="alpha 0.5", held_out=held_out, fits=fits)
+    text = quality(changed)
     assert (
         "predicts the right class for 82% of the rows" in text
         and "is right for 77%" in text
     )
-    assert f"ROC curve is {30 * (2 + 7 * 0.5) / 270:.2f}" in text
+    assert f"ROC curve is {30 * (2 + 7 * 0.5) / 270:.3f}" in text
     assert text.endswith("do not rely on it to find 'spam' (2 of 9 rows).")
 
 
@@ -677,3 +692,27 @@ def test_a_model_of_few_steps_is_not_that_of_the_scores() -> None:
         assert (
             "the time ran out after 3 of about 7 steps of its training" in text
         ) == said
+
+
+def test_the_headline_and_the_table_have_the_same_numbers() -> None:
+    """Of folds of different sizes the mean over folds is not that over all rows."""
+    comparison = made({"mean": WORSE, "default": NOISY})
+    fits = [
+        fit._replace(scores={**fit.scores, "mae": 100.0 * fit.part, "coverage": 0.9})
+        for fit in comparison.fits
+    ]
+    comparison = replace(comparison, fits=fits, best="default")
+    row = word_tables(comparison)[0].rows["default"]
+    (cell,) = (cell for cell in row if cell.startswith("250"))
+    assert "its mean absolute error is 250, " in quality(comparison)
+    assert f"MAE {cell}," in score_line(comparison)
+
+
+def test_no_sentence_begins_with_the_name_of_a_model_in_lower_case() -> None:
+    comparison = made({"mean": WORSE, "default": NOISY, "alpha 0": NOISY}, default=LATE)
+    comparison = replace(comparison, best="default")
+    shown = [text for _, text in findings(comparison)]
+    assert any(text.startswith("The default model") for text in shown)
+    for text in shown:
+        for sentence in re.split(r"(?<=[.:]) ", text):
+            assert not sentence.startswith(("default", "alpha", "mean is"))

@@ -95,8 +95,8 @@ def test_the_command_names_the_model_and_what_it_means(
     shown = result.stdout + result.stderr
     page = html.unescape((tmp_path / "out" / "report.html").read_text())
     for text in (shown, page):
-        assert f"alpha 0.5, 2 of 2 fits: {STEPPED_BACK}" in text
-        assert f"alpha 0.5: 2 of 2 fits failed: {plain(NO_FACTOR)}" in text
+        assert f"Alpha 0.5, 2 of 2 fits: {STEPPED_BACK}" in text
+        assert f"Alpha 0.5: 2 of 2 fits failed: {plain(NO_FACTOR)}" in text
         assert "training loss" not in text and "maximise" not in text
 
 

@@ -19,11 +19,11 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm
 
 import gpflow_pep
-from gpflow_pep.compare import Comparison, figures, report, summarise
+from gpflow_pep.compare import Comparison, figures, report
 from gpflow_pep.compare.findings import findings
 from gpflow_pep.compare.page import model_card, page
 from gpflow_pep.compare.scores import held_out
-from gpflow_pep.compare.terminal import word_tables
+from gpflow_pep.compare.terminal import score_line, word_tables
 
 pytest.importorskip("matplotlib")
 PNG = b"\x89PNG and so on"
@@ -38,13 +38,15 @@ def shown(comparison: Comparison, pictures: Any = None, folder: str = "out") -> 
     )
 
 
-def drawn(name: str, comparison: Comparison) -> Any:
-    return figures.figures(comparison)[name](comparison)
+def drawn(name: str, comparison: Comparison, width: float = figures.WIDTH) -> Any:
+    figure = figures.pictures(comparison)[name].figure(width)
+    figure.draw_without_rendering()
+    return figure
 
 
 def test_the_page_says_what_was_found() -> None:
     comparison = small_comparison()
-    text = shown(comparison, {"scores": [PNG, PNG]})
+    text = shown(comparison, {"scores": [PNG]})
     for _, sentence in findings(comparison):
         assert sentence in html.unescape(text)
     for row in word_tables(comparison)[0].rows.values():
@@ -69,7 +71,8 @@ def test_the_page_says_what_was_found() -> None:
         comparison.held_out[str(comparison.best)]["log_density"].sort_values().index[:3]
     )
     section = text.partition("predicts worst")[2].partition("<h2>")[0]
-    assert re.findall(r"<td></td><td>(\d+)</td>", section)[:3] == list(map(str, worst))
+    assert re.findall(r"<tr><td>(\d+)</td>", section)[:3] == list(map(str, worst))
+    assert html.unescape(text).count(score_line(comparison)) == 1
 
 
 def test_a_class_that_is_never_named_has_no_precision() -> None:
@@ -82,31 +85,36 @@ def test_a_class_that_is_never_named_has_no_precision() -> None:
     assert "<td>0%</td><td>never named</td>" in text and "nan%" not in text
 
 
-def test_captions_promise_what_the_pictures_have() -> None:
-    comparison, captions = small_comparison(), []
+def test_captions_and_alternative_texts_are_of_their_pictures() -> None:
+    """They differ, and none of them depends on what is beside a picture on a screen."""
+    for comparison in (small_comparison(), small_classification()):
+        pictures = figures.pictures(comparison)
+        text = shown(comparison, {name: [PNG] for name in pictures})
+        captions = re.findall("<figcaption>(.*?)</figcaption>", text)
+        alternatives = re.findall('<img [^>]*alt="(.*?)"', text)
+        assert len(captions) == len({*captions}) == len(pictures)
+        assert len({*alternatives}) == len(pictures)
+        assert not any("Right:" in caption for caption in captions)
+    comparison = small_comparison()
     name = str(comparison.best)
     table = comparison.held_out[name].drop(columns="pit")  # as of counts
-    for tables in ({}, {name: table}, {name: pd.concat([table] * 9)}):
-        changed = replace(comparison, held_out=comparison.held_out | tables)
-        text = shown(changed, {"predictions": [PNG, PNG]})
-        captions += re.findall("<figcaption>(.*?)</figcaption>", text)
-    for best, ringed in (("default", False), ("alpha 1", True)):
-        axes, *_ = drawn("scores", changed := replace(comparison, best=best)).axes
-        assert any(line.get_fillstyle() == "none" for line in axes.lines) == ringed
-        assert ("is ringed" in shown(changed, {"scores": [PNG, PNG]})) == ringed
-    text = "Held-out rows: predictions against the targets,"
-    assert (
-        captions[0].startswith(f"{text} with 90% intervals.")
-        and "Flat is" in captions[0]
+    crowded = replace(
+        comparison, held_out=comparison.held_out | {name: pd.concat([table] * 9)}
     )
-    assert captions[1] == f"{text} with 90% intervals."
-    assert captions[2].startswith(
-        f"{text} darker if there are more of them, and the share in"
-    )
+    pictures = figures.pictures(crowded)
+    assert "Crowded rows" in pictures["predictions"].caption
+    assert "histogram" not in pictures
+    assert "Lines are 90%" in figures.pictures(comparison)["predictions"].caption
+
+
+def test_a_picture_of_the_whole_width_has_another_file_for_phones() -> None:
+    text = shown(small_comparison(), {"fit": [PNG, PNG + b"wide"]})
+    assert text.count("<source media=") == 1 and 'class="whole"' in text
+    assert "<source" not in shown(small_comparison(), {"scores": [PNG]})
 
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
-    text = shown(small_classification(), {"classes": [PNG, PNG]})
+    text = shown(small_classification(), {"confusion": [PNG]})
     assert "predict_proba" in text
     assert not re.findall(r"(?:https?:)?//[a-z]|<link|<script|@import", text)
     assert all(
@@ -144,7 +152,7 @@ def test_without_a_model_nothing_is_said_or_drawn_of_one() -> None:
     )
     text = shown(comparison)
     assert "No model could be trained" in text and "load_estimator" not in text
-    assert figures.figures(comparison) == {}
+    assert figures.pictures(comparison) == {}
 
 
 @pytest.mark.slow
@@ -181,65 +189,107 @@ def test_figures_that_suit_the_target_leave_pyplot_alone() -> None:
         [] if pyplot is None else pyplot.get_fignums()
     )  # of other tests of this process
     for comparison, names in (
-        (small_comparison(), ["scores", "predictions", "fit", "details"]),
-        (small_classification(), ["scores", "classes", "details"]),
+        (
+            small_comparison(),
+            ["scores", "predictions", "histogram", "fit", "learning"],
+        ),
+        (
+            small_classification(),
+            ["scores", "reliability", "confusion", "importance", "learning"],
+        ),
     ):
-        drawings = figures.figures(comparison)
-        assert list(drawings) == names and all(
-            draw(comparison).axes for draw in drawings.values()
-        )
+        assert list(figures.pictures(comparison)) == names
+        assert all(drawn(name, comparison).axes for name in names)
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert before == ([] if pyplot is None else pyplot.get_fignums())
 
 
-def test_scores_figure_shows_every_score_with_its_error() -> None:
+def test_the_dot_plot_shows_each_difference_with_its_paired_error() -> None:
     comparison = small_comparison()
-    table = summarise(comparison).loc[["alpha 0", "alpha 1"]]
-    for panel, metric in zip(
-        drawn("scores", comparison).axes, comparison.metrics, strict=True
-    ):
-        line, _, (bars,) = panel.containers[0]
-        assert_allclose(line.get_xydata(), table[["alpha", metric.name]])
-        ends = np.array([segment[:, 1] for segment in bars.get_segments()])
-        assert_allclose(ends[:, 1] - ends[:, 0], 2 * table[f"{metric.name}_se"])
-        texts = " ".join(text.get_text() for text in panel.get_legend().get_texts())
-        assert "mean" in texts and "exact GP" in texts
+    best = str(comparison.best)
+    (axes,) = drawn("scores", comparison).axes
+    changes = [comparison.difference(name, best) for name in comparison.candidates]
+    low, high = axes.get_xlim()
+    shown_changes = sorted(change for change in changes if low <= change.mean <= high)
+    assert len(shown_changes) >= 4
+    for container, change in zip(axes.containers, shown_changes, strict=True):
+        dot, _, (bar,) = container
+        assert_allclose(dot.get_xydata()[:, 0], [change.mean])
+        ends = bar.get_segments()[0][:, 0]
+        half = change.limit * change.error
+        assert_allclose(ends, [change.mean - half, change.mean + half])
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert {*names} == {*comparison.candidates}
+    # Others are named at the end where they are.
+    assert len(axes.texts) == len(changes) - len(shown_changes)
 
 
-def test_powers_that_failed_are_left_out_and_the_better_kernel_is_drawn() -> None:
+def test_a_model_that_is_far_worse_does_not_squeeze_the_others() -> None:
+    comparison = small_comparison()
+    fits = [
+        fit._replace(scores={**fit.scores, "nlpd": 1e6 + fit.part})
+        if fit.model == "linear"
+        else fit
+        for fit in comparison.fits
+    ]
+    (axes,) = drawn("scores", replace(comparison, fits=fits)).axes
+    assert axes.get_xlim()[1] < 1e3
+    assert any("worse →" in text.get_text() for text in axes.texts)
+    assert axes.get_yticklabels()[-1].get_text() == "linear"
+
+
+def test_a_failed_model_is_not_in_the_dot_plot() -> None:
     comparison = small_comparison()
     nan = dict.fromkeys(comparison.fits[0].scores, np.nan)
     fits = [
         f._replace(scores=nan) if f.model == "alpha 1" else f for f in comparison.fits
     ]
-    axes = drawn("scores", replace(comparison, fits=fits, best="alpha 0")).axes
-    assert list(axes[0].containers[0][0].get_xdata()) == [0.0]
-    names = {"alpha 0": "alpha 0 (rbf)", "alpha 1": "alpha 0 (matern12)"}
+    (axes,) = drawn("scores", replace(comparison, fits=fits, best="alpha 0")).axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert "alpha 1" not in names and "alpha 0" in names
+
+
+def test_nothing_is_cut_off_if_names_are_long() -> None:
+    """The widest letters stay within the picture."""
+    comparison = small_classification()
+    assert comparison.details is not None
+    table = comparison.details.importance
+    assert table is not None
+    table = table.set_axis(["W" * 60, "W" * 59], axis=0)
+    details = comparison.details._replace(importance=table)
+    figure = drawn("importance", replace(comparison, details=details))
+    (axes,) = figure.axes
+    box = axes.get_tightbbox()
+    assert box.x0 >= 0.0 and box.x1 <= figure.bbox.x1
+    assert axes.bbox.width > 0.2 * figure.bbox.width
+
+
+def test_the_axis_of_a_score_ends_where_the_score_ends() -> None:
+    comparison = small_classification()
+    assert comparison.details is not None
+    learning = comparison.details.learning
+    perfect = {
+        number: table.assign(
+            **{f"p({name})": 1.0 * (table["true"] == name) for name in ("ham", "spam")}
+        )
+        for number, table in learning.items()
+    }
     changed = replace(
         comparison,
-        candidates={names.get(n, n): 0.0 * a for n, a in comparison.candidates.items()},
-        fits=[
-            fit._replace(model=names.get(fit.model, fit.model))
-            for fit in comparison.fits
-        ],
-        held_out={names.get(n, n): table for n, table in comparison.held_out.items()},
+        settings=replace(comparison.settings, metric="auc"),
+        details=comparison.details._replace(learning=perfect),
     )
-    nlpd = [changed.losses[name] for name in names.values()]
-    axes = drawn("scores", changed).axes
-    assert_allclose(axes[0].containers[0][0].get_ydata(), [min(nlpd)])
+    (axes,) = drawn("learning", changed).axes
+    assert axes.get_ylabel() == "AUC" and axes.get_ylim()[1] == 1.0
 
 
-def test_the_page_has_each_part_of_a_picture_by_itself() -> None:
-    """So that it can be read at 390 pixels: PNG files of half the width have all that
-    is drawn.
-    """
+def test_the_page_has_pictures_that_a_phone_can_show() -> None:
     image = pytest.importorskip("matplotlib.image")
-    pictures = report._draw(small_comparison())["scores"]
-    whole, *parts = (image.imread(io.BytesIO(png)) for png in pictures)
-    assert len(parts) == len(small_comparison().metrics) == 4
-    dark = [np.sum(pixels[:, :, :3].min(axis=2) < 0.9) for pixels in (whole, *parts)]
-    assert sum(dark[1:]) == dark[0] > 10_000
-    assert all(part.shape[1] <= 0.52 * whole.shape[1] for part in parts)
+    pictures = report._draw(small_comparison())
+    assert [name for name, files in pictures.items() if len(files) > 1] == ["fit"]
+    narrow, wide = (image.imread(io.BytesIO(png)) for png in pictures["fit"])
+    assert narrow.shape[1] == figures.WIDTH * report.DPI
+    assert wide.shape[1] == figures.WHOLE * report.DPI
 
 
 def test_figures_of_the_fit_and_of_more_rows_have_the_users_units() -> None:
@@ -248,8 +298,7 @@ def test_figures_of_the_fit_and_of_more_rows_have_the_users_units() -> None:
     low, high = axes.get_xlim()
     assert 98.0 < low < 101.0 and 105.0 < high < 108.0
     comparison = small_comparison()
-    figure = drawn("details", comparison)
-    figure.canvas.draw()
+    figure = drawn("learning", comparison)
     axes, tables = figure.axes[-1], comparison.details.learning.values()
     low, high = axes.yaxis.label.get_window_extent().intervaly
     assert low >= 0.0 and high <= figure.bbox.y1
@@ -278,7 +327,7 @@ def test_the_histogram_is_of_the_predicted_distributions(name: str) -> None:
         model[:-1].transform(data.X), predicted["pit"]
     )
     assert_allclose(np.diag(quantiles), predicted["true"], rtol=1e-8)
-    *_, axes = drawn("predictions", comparison).axes
+    (axes,) = drawn("histogram", comparison).axes
     _, *bars = axes.patches  # behind them the band
     counts, _ = np.histogram(table["pit"], 5, (0.0, 1.0))
     assert_allclose([bar.get_height() for bar in bars], counts * 5 / len(table))

@@ -575,13 +575,13 @@ def latest_scores(comparison: Any, index: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "times, words",
     [
-        (pd.date_range("2024-01-01", periods=60, freq="MS"), "before June 2028: "),
-        (pd.date_range("2024-01-01", periods=60, freq="D"), "before 2024-02-23: "),
+        (pd.date_range("2024-01-01", periods=60, freq="MS"), "before June 2028, "),
+        (pd.date_range("2024-01-01", periods=60, freq="D"), "before 2024-02-23, "),
         (
             pd.date_range("2024-01-01", periods=60, freq="h"),
-            "before 2024-01-03 05:00: ",
+            "before 2024-01-03 05:00, ",
         ),
-        (1950 + np.arange(60) / 4, "before 'day' 1963.25: "),
+        (1950 + np.arange(60) / 4, "before 'day' 1963.25, "),
     ],
 )
 def test_the_first_sentence_is_of_the_latest_window(times: Any, words: str) -> None:
@@ -607,7 +607,9 @@ def test_the_first_sentence_is_of_the_latest_window(times: Any, words: str) -> N
         "default",
     )
     text = quality(comparison)
-    assert text.startswith(f"Trained on all rows {words}default explains 94% of the")
+    assert text.startswith(
+        f"Trained on all rows {words}the default model explains 94% of the"
+    )
     assert "windows" not in text and "On rows" not in text
 
 
@@ -623,9 +625,14 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     assert {*latest.index} == {*days.nlargest(20).index}
     assert windows.details is not None and {*windows.details.learning} == {10, 20, 40}
     text = quality(windows)
-    assert text.startswith("Trained on all rows before 2024-04-10: default explains")
+    assert text.startswith(
+        "Trained on all rows before 2024-04-10, the default model explains"
+    )
     share = r2_score(*latest_scores(windows, latest.index))
-    assert f"before 2024-04-10: default explains {max(share, 0.0):.0%} of" in text
+    assert (
+        f"before 2024-04-10, the default model explains {max(share, 0.0):.0%} of"
+        in text
+    )
     assert "On rows later by 'day' than all training rows (all 2 windows) it" in text
     assert text.count("explains") == 2
     card = " ".join(model_card(windows).split())
