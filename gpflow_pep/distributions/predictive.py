@@ -14,7 +14,8 @@ from .recalibration import Recalibration
 from .units import Array, Units
 
 #: Steps of Newton's method for a quantile, and halvings of an interval after them.
-_NEWTON_STEPS, _BISECTIONS = 12, 60
+_NEWTON_STEPS = 12
+_BISECTIONS = 60
 #: A step is the last where it is this much of the quantile and the smallest standard
 #: deviation.
 _TOLERANCE = 1e-14
@@ -99,7 +100,8 @@ class Predictive(NamedTuple):
         if self.recalibration is not None:
             variance = self.recalibration.spread * variance
         if self.mean_weights is not None:
-            mixture, mean = mean, weighted_sum(self.mean_weights, means)
+            mixture = mean
+            mean = weighted_sum(self.mean_weights, means)
             variance = variance + (mixture - mean) ** 2
         return mean, require_finite(variance)  # it is not finite where a mean is not
 
@@ -173,14 +175,17 @@ class Predictive(NamedTuple):
         """
         heaviest = self._every_units[int(np.argmax(self.weights))]
         several = not isinstance(self.units, Units)
-        means, sd = self.means[:, None, rows], np.sqrt(self.variances[:, None, rows])
+        means = self.means[:, None, rows]
+        sd = np.sqrt(self.variances[:, None, rows])
         by_component = means + sd * z
         if several:
             pairs = zip(self._every_units, by_component, strict=True)
             targets = [units.inverse_transform(part) for units, part in pairs]
             by_component = np.stack([heaviest.transform(part) for part in targets])
-        low, high = by_component.min(axis=0), by_component.max(axis=0)
-        x, smallest = np.tensordot(self.weights, by_component, 1), sd.min(axis=0)
+        low = by_component.min(axis=0)
+        high = by_component.max(axis=0)
+        x = np.tensordot(self.weights, by_component, 1)
+        smallest = sd.min(axis=0)
         cut = self._replace(means=means, variances=sd**2)
         for step in range(_NEWTON_STEPS + _BISECTIONS):
             if several:
@@ -188,10 +193,12 @@ class Predictive(NamedTuple):
                 standardised, slopes = cut._standardised(y)
                 slopes = slopes - heaviest.log_slope(y)
             else:
-                standardised, slopes = (x - means) / sd, -np.log(sd)
+                standardised = (x - means) / sd
+                slopes = -np.log(sd)
             excess = _normal_scores(standardised, self.weights) - z
             below = excess < 0.0
-            low, high = np.where(below, x, low), np.where(below, high, x)
+            low = np.where(below, x, low)
+            high = np.where(below, high, x)
             following = 0.5 * (low + high)
             if step < _NEWTON_STEPS:
                 with np.errstate(all="ignore"):  # such a step leaves the interval
@@ -203,7 +210,8 @@ class Predictive(NamedTuple):
                 following = np.where(
                     (newton >= low) & (newton <= high), newton, following
                 )
-            moved, x = np.abs(following - x), following
+            moved = np.abs(following - x)
+            x = following
             if np.all(moved <= _TOLERANCE * (np.abs(x) + smallest)):
                 break
         return heaviest.inverse_transform(x)
@@ -226,7 +234,8 @@ class Predictive(NamedTuple):
     def column(self, p: int) -> "Predictive":
         """Give the distributions of one of several outputs, [N]."""
         units = tuple(part.column(p) for part in self._every_units)
-        means, variances = self.means[..., p], self.variances[..., p]
+        means = self.means[..., p]
+        variances = self.variances[..., p]
         return self._replace(means=means, variances=variances, units=units)
 
     @property

@@ -46,7 +46,8 @@ class Units(NamedTuple):
     def of_columns(cls, scale: Any, offset: Any, logarithm: bool = False) -> "Units":
         """Give the units of columns, [P] each; of one column they are numbers."""
         if np.size(scale) == 1:
-            scale, offset = float(np.ravel(scale)[0]), float(np.ravel(offset)[0])
+            scale = float(np.ravel(scale)[0])
+            offset = float(np.ravel(offset)[0])
         return cls(scale, offset, logarithm)
 
     @classmethod
@@ -123,7 +124,8 @@ class Units(NamedTuple):
             y = self.inverse_transform(mean + np.sqrt(variance) * nodes)
             expected = np.tensordot(NODE_WEIGHTS, y, 1)
             return expected, np.tensordot(NODE_WEIGHTS, (y - expected) ** 2, 1)
-        mean, variance = self.scale * mean + self.offset, self.scale**2 * variance
+        mean = self.scale * mean + self.offset
+        variance = self.scale**2 * variance
         if not self.logarithm:
             return mean, variance
         expected = np.exp(mean + 0.5 * variance)

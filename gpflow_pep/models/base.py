@@ -450,7 +450,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     def _set_rows(self, data: Data, cut: Cut, chunk_size: int | None) -> None:
         self._rows_version = tf.Variable(0, trainable=False)
-        self.data, self._cut = data, cut
+        self.data = data
+        self._cut = cut
         self.chunk_size = (
             None
             if chunk_size is None
@@ -524,7 +525,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         """Collect the present rows and parameters for the functions of the inner
         loop.
         """
-        parts, rows = self._latent_parts, SiteRows(*self.rows.read(), self._powers())
+        parts = self._latent_parts
+        rows = SiteRows(*self.rows.read(), self._powers())
         W = parts.whiten().W
         memory = self._memory_terms(W)
         return SiteProblem(
@@ -535,7 +537,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         """See :func:`~gpflow_pep.engine.prior.check_independent`."""
         mixes = prior.is_mixed(self.kernel)
         number = len(self.kernel.latent_kernels) if mixes else self.num_latent_gps
-        kernel, shared = self._latent_parts.kernel, shared and not mixes
+        kernel = self._latent_parts.kernel
+        shared = shared and not mixes
         prior.check_independent(kernel, self.inducing_variable, number, shared=shared)
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:

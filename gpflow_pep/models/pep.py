@@ -130,7 +130,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         number = num_latent_gps
         if is_mixed(kernel):
             parts = kernel, inducing_variable, Y, number
-            inducing_variable, number = mixed_arguments(*parts, memory=memory), None
+            inducing_variable = mixed_arguments(*parts, memory=memory)
+            number = None
         (check_entries if is_mixed(kernel) else check_support)(likelihood, Y)
         num_latent_gps = check_num_latent(number, likelihood, Y)
         super().__init__(
@@ -403,10 +404,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         # Everything that may be refused comes first, so that an error leaves the model
         # as it was.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
-        stays, sites = (
-            index[:, None] >= 0,
-            (self.sites.nu.numpy(), self.sites.tau.numpy()),
-        )
+        stays = index[:, None] >= 0
+        sites = (self.sites.nu.numpy(), self.sites.tau.numpy())
         taken_over = [tf.constant(np.where(stays, part[index], 0.0)) for part in sites]
         replaced = self.rows.with_data(rows)
         self._take(replaced if powers is None else replaced.with_powers(powers))

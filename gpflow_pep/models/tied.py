@@ -120,7 +120,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         )
         self._powers()
         self.num_data = num_data
-        self.whiten, self.q_diag = whiten, q_diag
+        self.whiten = whiten
+        self.q_diag = q_diag
         self.q_mu = VariationalParameter(mean)
         self.q_sqrt = VariationalParameter(
             root, transform=positive() if q_diag else triangular()
@@ -197,7 +198,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             return self._tilted_of_mixed(q, X, Y, alpha)
         A, D = self._parts.project(self._parts.whiten().W, X)
         h, s = row_moments(q, A)
-        d, mean = tf.transpose(D), h + self._parts.mean(X)
+        d = tf.transpose(D)
+        mean = h + self._parts.mean(X)
         factors.check_num_latent(mean.shape[1], self.likelihood, Y)
         return self._resolved(X, mean, s + d, Y, alpha)
 
@@ -252,10 +254,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             remedy = (
                 "Pass a number, or use gpflow_pep.models.PEP for a power for each row."
             )
-            got, expected = (
-                f"shape {tuple(power.shape)}",
-                "one number, because the sites are tied",
-            )
+            got = f"shape {tuple(power.shape)}"
+            expected = "one number, because the sites are tied"
             raise checks.refusal("alpha", got, expected, remedy)
         return power
 

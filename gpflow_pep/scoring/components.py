@@ -77,10 +77,8 @@ def component_of(part: Mapping[str, Any]) -> Component:
 
 
 def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, Array]]:
-    covariance, variance = (
-        covariance_with(part["kernel"], part["Z"]),
-        variance_of(part["kernel"]),
-    )
+    covariance = covariance_with(part["kernel"], part["Z"])
+    variance = variance_of(part["kernel"])
 
     def moments(X: Array) -> tuple[Array, Array]:
         K = covariance(X)

@@ -27,7 +27,10 @@ from .triangles import solve_lower
 
 #: Sweeps over the sites as in :mod:`gpflow_pep.engine.sites.groups`, whose numbers
 #: these are.
-TOLERANCE, MAX_SWEEPS, DAMPING, LEAST = 1e-4, 30, 0.8, 1e-10
+TOLERANCE = 1e-4
+MAX_SWEEPS = 30
+DAMPING = 0.8
+LEAST = 1e-10
 #: Numbers in an array at a time: so many that Python's own time does not count.
 _ELEMENTS = 2**20
 
@@ -42,9 +45,14 @@ def moments_from_near_rows(
         variances, which labels have not; ``precision``, 1 by the scales of the inputs;
         and of u ``L``, ``mean``, ``root``.
     """
-    kernel, near, r, noise = part["kernel"], part["near"], part["r"], part["noise"]
-    precision, M = part["precision"], len(part["L"])
-    find, variance = nearest_rows(part["X"] * precision), variance_of(kernel)
+    kernel = part["kernel"]
+    near = part["near"]
+    r = part["r"]
+    noise = part["noise"]
+    precision = part["precision"]
+    M = len(part["L"])
+    find = nearest_rows(part["X"] * precision)
+    variance = variance_of(kernel)
     with_u = (
         covariance_with(kernel, part["Z"]) if M else lambda X: np.zeros((len(X), 0))
     )
@@ -95,11 +103,9 @@ def _observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
     :param signs: 1 or -1 for each label, [N, m].
     """
     prior = np.einsum("nmm->nm", C)
-    nu, tau, moves = (
-        np.zeros_like(signs),
-        np.zeros_like(signs),
-        np.ones(len(signs), bool),
-    )
+    nu = np.zeros_like(signs)
+    tau = np.zeros_like(signs)
+    moves = np.ones(len(signs), bool)
     for count in range(MAX_SWEEPS):
         step = 1.0 if count < 2 else DAMPING
         target = _sites(signs[moves], C[moves], nu[moves], tau[moves])
@@ -126,7 +132,8 @@ def _sites(signs: Array, C: Array, nu: Array, tau: Array) -> tuple[Array, Array]
     s = np.sqrt(tau)
     B = s[..., None] * C * s[:, None] + np.eye(C.shape[1])
     CB = C - C @ (s[..., None] * np.linalg.solve(B, s[..., None] * C))
-    m, v = np.einsum("nij,nj->ni", CB, nu), np.einsum("nii->ni", CB)
+    m = np.einsum("nij,nj->ni", CB, nu)
+    v = np.einsum("nii->ni", CB)
     remaining = np.maximum(1.0 - tau * v, 1e-12)
     v_c = np.maximum(v, np.finfo(float).tiny) / remaining
     m_c = (m - v * nu) / remaining

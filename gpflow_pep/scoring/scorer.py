@@ -138,7 +138,8 @@ class Scorer:
         :raises ValueError: If y is a number.
         """
         if not hasattr(self, "classes_"):
-            got, remedy = "a model of numbers", "Use predict with return_std=True."
+            got = "a model of numbers"
+            remedy = "Use predict with return_std=True."
             raise refusal("predict_proba", got, "a model of classes", remedy)
         X = self._inputs(X)
         parts = [model.probabilities(X) for model in self._models]
@@ -156,7 +157,8 @@ class Scorer:
         y = as_vector("y", y)
         require_same_length("y", y, "X", predictive.means[0])
         if self._models[0].units.logarithm and np.any(y <= 0.0):
-            got, remedy = f"{np.min(y):g}", "The model predicts the logarithm of y."
+            got = f"{np.min(y):g}"
+            remedy = "The model predicts the logarithm of y."
             raise refusal("y", got, "numbers above 0", remedy)
         return require_finite(predictive.log_densities(y))
 
@@ -178,10 +180,8 @@ class Scorer:
             :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self.formats is None:
-            got, expected = (
-                "a scorer of numbers",
-                "a scorer of a pipeline with a TableEncoder",
-            )
+            got = "a scorer of numbers"
+            expected = "a scorer of a pipeline with a TableEncoder"
             raise refusal(
                 "unusual", got, expected, "Compare X with the range of your data."
             )
@@ -264,7 +264,8 @@ class _Model(NamedTuple):
 
 
 def _model_of(described: Mapping[str, Any]) -> _Model:
-    inputs, mixture = described["inputs"], described["ensemble"]
+    inputs = described["inputs"]
+    mixture = described["ensemble"]
     return _Model(
         [component_of(part) for part in mixture["components"]],
         mixture["weights"],

@@ -117,7 +117,8 @@ def refuse_derivatives(
         "no such derivative, because the movement of sites at their fixed point with"
         " hyperparameters is not differentiated"
     )
-    where, error = _default_graph(), _refusal(quantity, expected)
+    where = _default_graph()
+    error = _refusal(quantity, expected)
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
         here = _default_graph()

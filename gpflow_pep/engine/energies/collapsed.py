@@ -84,7 +84,8 @@ def sum_single_rows(
     """
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=has_gaps)
     weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
-    precision, logdet = row_precision(d, noise, alpha), row_logdet(d, noise, alpha)
+    precision = row_precision(d, noise, alpha)
+    logdet = row_logdet(d, noise, alpha)
     return _sums_by_precision(A, precision, r, logdet, weight)
 
 
@@ -114,7 +115,8 @@ def _project_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
         and the power of each block [B].
     """
     member, X, Y, alpha = rows
-    num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
+    num_blocks = tf.shape(X)[0]
+    size = tf.shape(X)[1]
     flat_X, flat_Y = (
         tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y)
     )
@@ -159,7 +161,8 @@ def _sums_by_precision(
     if weight is None:
         number = tf.cast(r.shape[1] or tf.shape(r)[1], r.dtype)
     else:
-        tau, number = tau * weight, tf.reduce_sum(weight, axis=1)
+        tau = tau * weight
+        number = tf.reduce_sum(weight, axis=1)
     weighted = r * tau
     moments = tf.matmul(A, tf.expand_dims(weighted, 0))
     return RowSums(
@@ -191,7 +194,8 @@ def _as_blocks(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B,
     S] has.
     """
-    num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
+    num_blocks = tf.shape(noise)[0]
+    size = tf.shape(noise)[1]
     return tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_blocks, size]), [1, 2, 0])
 
 

@@ -78,7 +78,8 @@ def energy(
         fixed_point.extra.tilted,
         problem.parts,
     )
-    covariance, w = tf.matmul(q.W, q.W, transpose_a=True), q.w
+    covariance = tf.matmul(q.W, q.W, transpose_a=True)
+    w = q.w
     by_variance = 0.5 * (
         delta2 + tf.expand_dims(problem.rows.alpha, 1) * tf.square(delta1)
     )
@@ -88,11 +89,9 @@ def energy(
         """Compute something that has the derivatives of what the rows contribute."""
         X, (slope, tau, delta1, by_variance) = piece
         A, D = Projection(*projection) if projection else parts.project(W, X)
-        d, mean, prior = (
-            tf.stop_gradient(tf.transpose(D)),
-            parts.mean(X),
-            parts.variance(X),
-        )
+        d = tf.stop_gradient(tf.transpose(D))
+        mean = parts.mean(X)
+        prior = parts.variance(X)
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
         change = tf.reduce_sum(delta1 * mean + by_d * prior)
         by_A = _projection_gradient_only(
@@ -146,7 +145,8 @@ def energy_by(
             tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs
         ]
         change += tf.add_n(by_likelihood)
-    left, slope = cavity(fixed_point.marginals, sites, power), sites.nu - sites.tau * m
+    left = cavity(fixed_point.marginals, sites, power)
+    slope = sites.nu - sites.tau * m
     terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(
         s, slope, sites.tau, left.e, power
     )
@@ -242,7 +242,8 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
     :raises ValueError: If a cavity is improper then, or a derivative is asked for that
         is not known.
     """
-    problem, fixed_point = converged.problem, converged.fixed_point
+    problem = converged.problem
+    fixed_point = converged.fixed_point
     ones = tf.ones([1, 1], problem.W.dtype)
     without = cavity(fixed_point.marginals, fixed_point.sites, ones)
     checks.require_finite(
@@ -273,7 +274,8 @@ def _left_out_log_density(
     (X, Y, _), parts = problem.rows, problem.parts
     alpha = tf.ones([1], moments.m.dtype)
     without = cavity(moments, sites, alpha[:, None])
-    mean, variance = without.m + parts.mean(X), without.s + tf.transpose(projection.D)
+    mean = without.m + parts.mean(X)
+    variance = without.s + tf.transpose(projection.D)
     return log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
 
 
@@ -305,13 +307,12 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     A, D = problem.project(X, problem.projection or ())
     q = posterior_factor(add_memory(sites_of_rows(A, sites), memory))
     m, s = marginals(A, q)
-    moments, power, d = (
-        Marginals(m, s + tf.zeros_like(m)),
-        alpha[:, None],
-        tf.transpose(D),
-    )
+    moments = Marginals(m, s + tf.zeros_like(m))
+    power = alpha[:, None]
+    d = tf.transpose(D)
     left = cavity(moments, sites, power)
-    mean, variance = left.m + parts.mean(X), left.s + d
+    mean = left.m + parts.mean(X)
+    variance = left.s + d
     value = tf.reduce_sum(
         log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
     )

@@ -76,7 +76,8 @@ def class_probabilities(
         if of_all_classes is not None:
             return tf.cast(of_all_classes(*rows[1:]), rows[1].dtype)
         X, Fmu, Fvar = (tf.tile(part, [num_classes, 1]) for part in rows)
-        num_rows, ones = tf.shape(Fmu)[0] // num_classes, tf.ones([1], Fmu.dtype)
+        num_rows = tf.shape(Fmu)[0] // num_classes
+        ones = tf.ones([1], Fmu.dtype)
         labels = tf.repeat(tf.range(num_classes, dtype=ones.dtype), num_rows)[:, None]
         log_probs = log_power_expectation(likelihood, X, Fmu, Fvar, labels, ones)
         return tf.exp(tf.transpose(tf.reshape(log_probs, [num_classes, num_rows])))
@@ -93,7 +94,8 @@ def moments_of_labels(
     """Compute the moments of labels 0 to C - 1, of one latent function each, [..., N,
     P].
     """
-    shape, size = tf.shape(Fmu), tf.shape(X)[-1]
+    shape = tf.shape(Fmu)
+    size = tf.shape(X)[-1]
     X = tf.broadcast_to(X[..., None, :], tf.concat([shape, [size]], axis=0))
     X, mean, variance = (
         tf.reshape(part, [-1, n]) for part, n in ((X, size), (Fmu, 1), (Fvar, 1))
@@ -142,12 +144,14 @@ _NARROW = 0.7
 #: deviation in units of the distance between them. Wider ones have weights of more than
 #: float64 can cancel, narrower or fewer ones cannot follow the bump. Errors of the
 #: integral are below 1e-10.
-_NUM_PLACES, _WIDTH = 112, 1.5
+_NUM_PLACES = 112
+_WIDTH = 1.5
 #: Means beyond this are taken to be there: no place is near.
 _FARTHEST = 1e15
 #: The bump ends so far from where Phi meets the floor, and from 0: there it is 1e-10 of
 #: its height.
-_BELOW_FLOOR, _ABOVE_ZERO = 4.6, 6.2
+_BELOW_FLOOR = 4.6
+_ABOVE_ZERO = 6.2
 #: Stands for a variance of 0.
 _SMALLEST_VARIANCE = 1e-30
 _LOGITS = (tf.sigmoid, tf.math.sigmoid, tf.nn.sigmoid)
@@ -328,7 +332,8 @@ def squeezed_probit_log_power_expectation(
     mean = signs(Y) * mean
     rows = find_narrow(variance)
     variance = rows.wider
-    m, s = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
+    m = tf.stop_gradient(mean)
+    s = tf.sqrt(tf.stop_gradient(variance))
     half_slope = 0.5 - epsilon
     reference = tf.stop_gradient(epsilon + 2.0 * half_slope * normal_cdf(m))
 
@@ -362,7 +367,8 @@ def _integrate(
     Derivatives in m and v are those at nodes held constant, of any order: the integrals
     of :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
     """
-    m, v = tf.stop_gradient(mean), tf.stop_gradient(variance)
+    m = tf.stop_gradient(mean)
+    v = tf.stop_gradient(variance)
     spacing = 2.0 / (offset.shape[0] - 1)
     density = tf.stop_gradient(
         reach * (spacing / np.sqrt(2.0 * np.pi)) * tf.math.rsqrt(v)
@@ -411,7 +417,8 @@ def two_valued(
     """
     # Relative to the more probable value, so that nothing cancels.
     high_first = prob_high > prob_low
-    log_high, log_low = tf.math.log(high), tf.math.log(low)
+    log_high = tf.math.log(high)
+    log_low = tf.math.log(low)
     origin = tf.where(high_first, log_high, log_low)
     other = tf.where(
         high_first,

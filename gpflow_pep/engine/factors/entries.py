@@ -79,7 +79,8 @@ def _groups_of(
 def _observed(
     likelihood: Likelihood, X: Tensor, Y: Tensor, alpha: Tensor
 ) -> list[_Entries]:
-    groups, there = list[_Entries](), tf.math.is_finite(Y)
+    groups = list[_Entries]()
+    there = tf.math.is_finite(Y)
     for part, columns in _groups_of(likelihood, int(Y.shape[1])):
         wanted = tf.reduce_sum(tf.one_hot(columns, int(Y.shape[1])), axis=0) > 0.0
         index = tf.where(there & wanted)
@@ -114,7 +115,8 @@ def entry_derivatives(
     :param Y: The targets, [N, P].
     :param alpha: The power of each row, [N], or of all, [1].
     """
-    total, by_variables = [tf.zeros_like(Fmu)] * 3, list(map(tf.zeros_like, variables))
+    total = [tf.zeros_like(Fmu)] * 3
+    by_variables = list(map(tf.zeros_like, variables))
     for some in _observed(likelihood, X, Y, alpha):
         arguments = (
             some.X,

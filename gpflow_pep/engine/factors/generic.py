@@ -150,7 +150,8 @@ def _by_rule(
     factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor
 ) -> Tensor:
     rule = place(factor, mean, variance, alpha)
-    nodes, log_prob = rule.nodes, factor.log_prob(rule.nodes.f)
+    nodes = rule.nodes
+    log_prob = factor.log_prob(rule.nodes.f)
     if factor.mean_prob is not None:
         # What the rule misses of E[p], in full at alpha = 1, where the closed form is
         # what is left.
@@ -232,6 +233,31 @@ def _outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> T
     return tf.reduce_sum(ends * tf.abs(expm1_over_power(excess, alpha)), axis=0)
 
 
+def _factor_of_values(
+    log_prob: Callable[[Tensor], Tensor],
+    Fmu: Tensor,
+    Fvar: Tensor,
+    power: Tensor,
+    Y: Tensor,
+) -> ScalarFactor:
+    """Place nodes where the tilted density and the density itself have their peaks."""
+    powers = power + tf.zeros_like(Fmu)
+    mean = tf.stop_gradient(Fmu)
+    deviation = tf.sqrt(tf.stop_gradient(Fvar))
+    tilted = _peak(log_prob, mean, deviation, powers, Y)
+    # Nodes also go where the density has its peak, under this Gaussian and one of ten
+    # times its width.
+    ones = tf.ones_like(Fmu)
+    own_peaks = [
+        _peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)
+    ]
+    shift = (tilted.centre - mean) / deviation
+    # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
+    shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
+    mode = Mode(divide_by_power(shift, powers * deviation), None)
+    return ScalarFactor(log_prob, [tilted, *own_peaks], lambda *_: mode, num_nodes=200)
+
+
 def integrate_density(
     likelihood: ScalarLikelihood,
     X: Tensor,
@@ -248,27 +274,9 @@ def integrate_density(
     """
     power = alpha[:, None]
     log_prob = bounded(lambda F: likelihood._scalar_log_prob(X, F, Y))
-    powers = power + tf.zeros_like(Fmu)
     rows = find_narrow(Fvar)
     Fvar = rows.wider
-    mean, deviation, ones = (
-        tf.stop_gradient(Fmu),
-        tf.sqrt(tf.stop_gradient(Fvar)),
-        tf.ones_like(Fmu),
-    )
-    tilted = _peak(log_prob, mean, deviation, powers, Y)
-    # Nodes also go where the density has its peak, under this Gaussian and one of ten
-    # times its width.
-    own_peaks = [
-        _peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)
-    ]
-    shift = (tilted.centre - mean) / deviation
-    # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
-    shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
-    mode = Mode(divide_by_power(shift, powers * deviation), None)
-    factor = ScalarFactor(
-        log_prob, [tilted, *own_peaks], lambda *_: mode, num_nodes=200
-    )
+    factor = _factor_of_values(log_prob, Fmu, Fvar, power, Y)
 
     def by_rule(factor: ScalarFactor) -> tuple[_Rule, Tensor, Tensor, Tensor]:
         rule = place(factor, Fmu, Fvar, power)
@@ -381,7 +389,8 @@ def _peak(
 
     # What a factor gains far away may outweigh the Gaussian's loss: look there first.
     shifts = tf.constant(np.sinh(np.linspace(-6.0, 6.0, 33))[:, None, None], mean.dtype)
-    heights, at_y = exponent(shifts), (Y[:, : mean.shape[1]] - mean) / deviation
+    heights = exponent(shifts)
+    at_y = (Y[:, : mean.shape[1]] - mean) / deviation
     start = tf.gather(shifts[:, 0, 0], tf.argmax(heights, axis=0))
     # What all of these are far from may be at y.
     is_at_y = exponent(at_y[None])[0] > tf.reduce_max(heights, axis=0) + _JUMP

@@ -110,7 +110,8 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
     :return: How many are needed.
     :raises ValueError: If the numbers do not agree.
     """
-    columns, name = int(Y.shape[1]), type(likelihood).__name__
+    columns = int(Y.shape[1])
+    name = type(likelihood).__name__
     observed, needed = layout_of(likelihood, columns)
     check_noise(likelihood, columns)
     if observed not in (None, columns):
@@ -151,7 +152,8 @@ def whole_numbers(Y: AnyNDArray, count: float) -> Support:
 
 @layout.register(object)
 def _layout_by_attributes(likelihood: Likelihood, num_columns: int) -> Layout:
-    latent, observed = likelihood.latent_dim, likelihood.observation_dim
+    latent = likelihood.latent_dim
+    observed = likelihood.observation_dim
     return Layout(
         None if observed is None else int(observed),
         num_columns if latent is None else int(latent),
@@ -302,11 +304,9 @@ def log_power_expectation(
     :param alpha: The power, in [0, 1]: one number, or one for each row.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
     """
-    Fmu, Fvar, Y = (
-        tf.convert_to_tensor(Fmu),
-        tf.convert_to_tensor(Fvar),
-        tf.convert_to_tensor(Y),
-    )
+    Fmu = tf.convert_to_tensor(Fmu)
+    Fvar = tf.convert_to_tensor(Fvar)
+    Y = tf.convert_to_tensor(Y)
     # GPflow takes class labels of integer types.
     Y = tf.cast(Y, Fmu.dtype)
     alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
@@ -326,7 +326,8 @@ def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
         X, Fmu, *_ = tensors
         if Fmu.shape.rank == 2 and X.shape[:-1] == Fmu.shape[:-1]:
             return rule(likelihood, *tensors, **options)
-        shape, rows = tf.shape(Fmu)[:-1], []
+        shape = tf.shape(Fmu)[:-1]
+        rows = []
         for part in tensors:
             width = tf.shape(part)[-1:]  # a graph may have it only when it runs
             whole = tf.broadcast_to(part, tf.concat([shape, width], axis=0))
@@ -412,8 +413,10 @@ def derivatives_in_moments_and_parameters(
     In eager mode a tape keeps every intermediate value until it ends, so that each has
     some of the rows.
     """
-    Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
-    Y, alpha = tf.convert_to_tensor(Y), tf.convert_to_tensor(alpha, Fmu.dtype)
+    Fmu = tf.convert_to_tensor(Fmu)
+    Fvar = tf.convert_to_tensor(Fvar)
+    Y = tf.convert_to_tensor(Y)
+    alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
     if alpha.shape.rank == 0:
         alpha = tf.expand_dims(alpha, 0)
     rows = tf.convert_to_tensor(X), Fmu, Fvar, Y, alpha

@@ -87,10 +87,8 @@ def prob_is_largest(
     :param label: The label y of each row, in 0 ... L - 1.
     """
     # Classes first: sums over them then run along memory.
-    m, v = (
-        tf.transpose(mean),
-        tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE),
-    )
+    m = tf.transpose(mean)
+    v = tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
     is_label = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
 
     def of_label(x: Tensor) -> Tensor:
@@ -100,7 +98,8 @@ def prob_is_largest(
         # In any order: the first class takes the place of the label.
         return tf.where(is_label[1:], x[:1], x[1:])
 
-    label_variance, others = of_label(v), of_others(v)
+    label_variance = of_label(v)
+    others = of_others(v)
     precision = tf.math.rsqrt(
         others + _SMALLEST_RATIO * tf.stop_gradient(label_variance)
     )
@@ -134,7 +133,8 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
 
     @tf.custom_gradient
     def integrals(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        a, b = _unwatched(margin), _unwatched(rate)
+        a = _unwatched(margin)
+        b = _unwatched(rate)
         most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
         few, many = (most <= _most_cubes(number) for number in _RULE.num_even)
         values = tf.cond(
@@ -201,7 +201,8 @@ def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
     fewer, more = map(rule, _RULE.num_even)
     nodes = tf.constant(more, dtype)
     if sizes_may_vary():
-        begin, size = tf.where(few, 0, len(fewer)), tf.where(few, len(fewer), len(more))
+        begin = tf.where(few, 0, len(fewer))
+        size = tf.where(few, len(fewer), len(more))
         nodes = tf.constant(np.concatenate([fewer, more]), dtype)[begin : begin + size]
     return _Nodes(*tf.split(nodes, 2, axis=1))
 
@@ -242,7 +243,8 @@ def _over_panels(
     :param size: C.
     """
     dtype = margin.dtype
-    inputs, rate = (margin, rate, *others), tf.maximum(rate, _RULE.smallest_rate)
+    inputs = (margin, rate, *others)
+    rate = tf.maximum(rate, _RULE.smallest_rate)
     last_end = tf.constant(_RULE.end, dtype)
     first, over = ((end - margin) / rate for end in (_RULE.rise_start, _RULE.rise_end))
     start = tf.clip_by_value(tf.reduce_max(first, axis=0), _RULE.start, last_end)

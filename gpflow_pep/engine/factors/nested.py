@@ -165,15 +165,18 @@ def _integrate_on_grid(
     :param alpha: [N].
     :param with_ends: Whether what the outermost nodes add counts as an error.
     """
-    num_latent, narrow = len(axes), _narrow_rows(variance)
+    num_latent = len(axes)
+    narrow = _narrow_rows(variance)
     centre = tf.stop_gradient(mean)
     columns = [axis.offset + centre[:, k] for k, axis in enumerate(axes)]
     shape = tf.shape(sum(columns))
     F = tf.stack([tf.broadcast_to(column, shape) for column in columns], axis=-1)
     values = log_prob(tf.reshape(F, [-1, shape[-1], num_latent]))
-    values, all_weights = tf.reshape(values, shape), []
+    values = tf.reshape(values, shape)
+    all_weights = []
     for k, axis in enumerate(axes):
-        v, offset = narrow.wider[:, k], axis.offset + (centre[:, k] - mean[:, k])
+        v = narrow.wider[:, k]
+        offset = axis.offset + (centre[:, k] - mean[:, k])
         if axis.at_mean is None:
             v += narrow.variance[:, k]  # only its derivative matters
         from_centre = offset
@@ -267,7 +270,8 @@ def _placed_axes(
     :return: What an :class:`_Axis` begins with.
     """
     search = _Search(log_prob, mean, variance, placing)
-    num_rows, num_latent = tf.shape(mean)[0], int(mean.shape[1])
+    num_rows = tf.shape(mean)[0]
+    num_latent = int(mean.shape[1])
     axes: list[tuple[Tensor, Tensor, Tensor]] = []
     outer = tf.zeros([1, num_rows, 0], mean.dtype)
     for dimension in reversed(range(num_latent)):
@@ -302,11 +306,9 @@ class _Search(NamedTuple):
         """Put values f [Q, K N, 1] of the next latent function beside the
         outer ones.
         """
-        nodes, count, num_rows = (
-            tf.shape(f)[0],
-            tf.shape(outer)[0],
-            tf.shape(self.mean)[0],
-        )
+        nodes = tf.shape(f)[0]
+        count = tf.shape(outer)[0]
+        num_rows = tf.shape(self.mean)[0]
         f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
         return tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
 
@@ -341,9 +343,11 @@ class _Search(NamedTuple):
 
     def factor(self, outer: Tensor, power: Tensor, dimension: int) -> ScalarFactor:
         """Find where one latent function has structure."""
-        placing, is_careful = self.placing, self.placing.num_powers > 1
+        placing = self.placing
+        is_careful = self.placing.num_powers > 1
         m, v = self.moments(outer, dimension)
-        deviation, repeats = tf.sqrt(v), placing.num_powers
+        deviation = tf.sqrt(v)
+        repeats = placing.num_powers
         powers = tf.concat([power, tf.ones_like(power)], axis=0)[
             (2 - repeats) * tf.shape(m)[0] :
         ]
@@ -384,7 +388,8 @@ def _find_peak(
 
     def is_coarse(three: Tensor) -> Tensor:
         left, middle, right = tf.unstack(three)
-        low, high = tf.minimum(left, right), tf.maximum(left, right)
+        low = tf.minimum(left, right)
+        high = tf.maximum(left, right)
         return (middle - low > _SMALL_DROP) | (middle < high)
 
     def zoom(
@@ -518,7 +523,9 @@ def _heteroscedastic(
     # Gaussian noise: given the second latent function the integral over the first is in
     # closed form, and the power mean over both is the power mean over the second of its
     # logarithm.
-    mean, variance, power = Fmu[:, :1], Fvar[:, :1], alpha[:, None]
+    mean = Fmu[:, :1]
+    variance = Fvar[:, :1]
+    power = alpha[:, None]
 
     def log_prob(f: Tensor) -> Tensor:
         noise: Any = likelihood.scale_transform(f) ** 2

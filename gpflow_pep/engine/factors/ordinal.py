@@ -41,12 +41,14 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
     label = tf.cast(Y, tf.int32)
     lower = tf.gather(tf.concat([-far, edges], axis=0), label)
     upper = tf.gather(tf.concat([edges, far], axis=0), label)
-    first, last = label == 0, label == likelihood.num_bins - 1
+    first = label == 0
+    last = label == likelihood.num_bins - 1
 
     def bin_probability(f: Tensor, scale: Tensor) -> Tensor:
         # From the side on which neither term is near 1, so that the difference keeps
         # its digits.
-        left, right = (lower - f) / scale, (upper - f) / scale
+        left = (lower - f) / scale
+        right = (upper - f) / scale
         mirrored = left > -right
         inner = normal_cdf(tf.where(mirrored, -left, right))
         outer = normal_cdf(tf.where(mirrored, -right, left))
@@ -56,8 +58,10 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
 
     # A bin at the end has one edge: its structure counts twice.
     ones = tf.ones_like(Y)
-    rising, rises = tf.where(first, upper, lower), tf.where(first, -ones, ones)
-    falling, falls = tf.where(last, lower, upper), tf.where(last, ones, -ones)
+    rising = tf.where(first, upper, lower)
+    rises = tf.where(first, -ones, ones)
+    falling = tf.where(last, lower, upper)
+    falls = tf.where(last, ones, -ones)
     return ScalarFactor(
         log_prob=lambda f: tf.math.log(bin_probability(f, sigma)),
         structures=[

@@ -223,7 +223,8 @@ def softmax_probabilities(mean: Tensor, variance: Tensor) -> Tensor:
 
     :param mean: Means of independent latent functions [N, C].
     """
-    mean, variance = tf.cast(mean, tf.float64), tf.cast(variance, tf.float64)
+    mean = tf.cast(mean, tf.float64)
+    variance = tf.cast(variance, tf.float64)
     ones = tf.ones_like(mean)
     nodes = _nodes(ones, mean, variance, ones)
     m, v = (tf.transpose(part)[:, None, :] for part in (mean, variance))
@@ -272,7 +273,8 @@ def _nodes(
     alive = mean + REACH * deviation + HIGHEST_GUMBEL > low
     structures = _least_resolved(alive, mean + GUMBEL_PLACE, width)
     # The rule is one for a Gaussian: that which reaches from one end to the other.
-    middle, reach = 0.5 * (low + high), 0.5 * (high - low) / REACH
+    middle = 0.5 * (low + high)
+    reach = 0.5 * (high - low) / REACH
     ones = tf.ones_like(middle)
     # The most nodes. Wider Gaussians, of which the rises are ever smaller parts, have
     # errors of 1e-5.

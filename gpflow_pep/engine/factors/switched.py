@@ -46,7 +46,8 @@ def _switched(
 
 @support.register(SwitchedLikelihood)
 def _support_of_each(likelihood: SwitchedLikelihood, Y: AnyNDArray) -> Support:
-    parts, which = likelihood.likelihoods, Y[:, -1]
+    parts = likelihood.likelihoods
+    which = Y[:, -1]
     known, numbers = whole_numbers(which, len(parts))
     inside = np.concatenate([np.ones_like(Y[:, :-1], bool), known[:, None]], axis=1)
     texts = []

@@ -175,9 +175,11 @@ class _Integrals(NamedTuple):
         message += " _predict_mean_and_var."
         numbers = {"Largest relative error": tf.reduce_max(missed)}
         warn(AccuracyWarning, tf.reduce_any(missed > 1e-4), message, numbers)
-        columns, weights = [], []
+        columns = []
+        weights = []
         for m, v, ends in zip(self.means, self.variances, all_ends):
-            narrow, centre = find_narrow(v), tf.stop_gradient(m)
+            narrow = find_narrow(v)
+            centre = tf.stop_gradient(m)
             x, w = self._nodes(ends)
             f = centre + tf.sqrt(tf.stop_gradient(narrow.wider)) * x
             # Where the Gaussian is narrow the integral is linear in its variance.
@@ -228,7 +230,8 @@ class _Integrals(NamedTuple):
         at 0.
         """
         num_even, bends, _ = _RULES[len(self.means)]
-        mean, dtype = self.means[k], self.means[k].dtype
+        mean = self.means[k]
+        dtype = self.means[k].dtype
         deviation = tf.sqrt(find_narrow(self.variances[k]).wider)
 
         def column(values: AnyNDArray) -> Tensor:
@@ -286,7 +289,8 @@ class _Integrals(NamedTuple):
         """Compute the last coefficients of each panel, relative to the integrals, [B,
         N, P].
         """
-        columns, weights = [], []
+        columns = []
+        weights = []
         for m, v, ends in zip(self.means, self.variances, all_ends):
             x, w = self._nodes(ends)
             columns.append(m + tf.sqrt(find_narrow(v).wider) * x)

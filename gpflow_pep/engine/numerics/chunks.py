@@ -74,7 +74,8 @@ def plan(
     Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N
     matrices.
     """
-    size, known = num_inducing or 1, X.shape[0]
+    size = num_inducing or 1
+    known = X.shape[0]
     fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
     chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // size)
     return Plan(
@@ -240,10 +241,8 @@ def _sum_over_chunks(
             watched = [*fixed, *read]
 
             def chunk_gradients(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
-                shared, upstream = (
-                    args[: len(args) - num_sums],
-                    args[len(args) - num_sums :],
-                )
+                shared = args[: len(args) - num_sums]
+                upstream = args[len(args) - num_sums :]
                 with own_tape([*shared, *watched]) as tape:
                     value = tf.nest.flatten(on_chunk(rows, *shared))
                 by_all = tape.gradient(

@@ -123,10 +123,8 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
     def product(W: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            by_W, by_B = (
-                _lower_of_product(upstream, B),
-                _adjoint_lower_matmul(W, upstream),
-            )
+            by_W = _lower_of_product(upstream, B)
+            by_B = _adjoint_lower_matmul(W, upstream)
             return sum_like(by_W, W), sum_like(by_B, B)
 
         blocks = _row_blocks(_num_rows(W))
@@ -227,7 +225,8 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     K = tf.stop_gradient(K)
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
-    size, eps = _num_rows(K), float(np.finfo(K.dtype.as_numpy_dtype).eps)
+    size = _num_rows(K)
+    eps = float(np.finfo(K.dtype.as_numpy_dtype).eps)
     rounding = scale * (
         eps * (size if isinstance(size, int) else tf.cast(size, K.dtype))
     )
@@ -338,7 +337,8 @@ def factorise_with_jitter(K: tf.Tensor) -> Factor:
     """Do so where more may have to be added to the diagonal: see
     :func:`jitter_needed`.
     """
-    L, tried = _with_jitter(K)[1], _TRIED.get()
+    L = _with_jitter(K)[1]
+    tried = _TRIED.get()
     if tried is not None and tried[0] is _graph():
         tried[1].append(tf.reduce_all(tf.math.is_finite(L)))
         L = tf.where(tried[1][-1], L, identity_like(K))

@@ -92,7 +92,8 @@ class _Stretch(NamedTuple):
         grown = tf.exp(t)
         shrunk = 1.0 / grown
         scale = self.resolution / self.step
-        linear, half_mu = scale * (1.0 - self.mu), scale * (0.5 * self.mu)
+        linear = scale * (1.0 - self.mu)
+        half_mu = scale * (0.5 * self.mu)
         y = linear * t + half_mu * (grown - shrunk)
         root = tf.sqrt(y * y + 1.0)
         x = self.centre + tf.sign(y) * (self.step * tf.math.log(tf.abs(y) + root))
@@ -103,7 +104,8 @@ class _Stretch(NamedTuple):
         monotonically.
         """
         y = self.step / self.resolution * tf.sinh((x - self.centre) / self.step)
-        size, linear = tf.abs(y), 1.0 - self.mu
+        size = tf.abs(y)
+        linear = 1.0 - self.mu
         t = tf.asinh(size / self.mu)
         t = tf.where(size < t * linear, size / (1.0 - 0.999 * self.mu), t)
         for _ in range(4):
@@ -168,10 +170,8 @@ def stretched_nodes(
     :param largest_step: Of the stretched variable: there are fewer nodes where this
         suffices for all rows. None: there are not.
     """
-    constant_mean, deviation = (
-        tf.stop_gradient(mean),
-        tf.sqrt(tf.stop_gradient(variance)),
-    )
+    constant_mean = tf.stop_gradient(mean)
+    deviation = tf.sqrt(tf.stop_gradient(variance))
     moved = tf.stop_gradient(alpha * mode.slope) * deviation
     # A factor that is not log-concave may leave a second peak near the Gaussian's own
     # mean.
@@ -211,7 +211,8 @@ def stretched_nodes(
     weights = weights / tf.reduce_sum(weights, axis=0)
     x = x - tf.reduce_sum(weights * x, axis=0)
     x = x / tf.sqrt(tf.reduce_sum(weights * x * x, axis=0))
-    x, weights = tf.stop_gradient(x), tf.stop_gradient(weights)
+    x = tf.stop_gradient(x)
+    weights = tf.stop_gradient(weights)
     offset = deviation * (x + moved) + (constant_mean - mean)
     drift = alpha * tf.stop_gradient(mode.slope)
     weights = reweigh(
@@ -267,11 +268,13 @@ def search_mode(
         return alpha * log_factor(mean + deviation * x) - 0.5 * x * x
 
     fraction = _even_column(0.0, _SEARCH_NODES, mean.dtype)
-    low, high = -REACH * tf.ones_like(mean), REACH * tf.ones_like(mean)
+    low = -REACH * tf.ones_like(mean)
+    high = REACH * tf.ones_like(mean)
     places = [(structure.centre - mean) / deviation for structure in structures]
     extents = [structure.extent / deviation for structure in structures]
     for place, extent in zip(places, extents):
-        low, high = tf.minimum(low, place - extent), tf.maximum(high, place + extent)
+        low = tf.minimum(low, place - extent)
+        high = tf.maximum(high, place + extent)
     # A narrow peak escapes the grid, and is in a structure.
     top = tf.reduce_max(exponent(low + (high - low) * fraction), axis=0)
     for place, extent in zip(places, extents):

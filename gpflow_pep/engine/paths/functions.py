@@ -90,7 +90,8 @@ class Paths(tf.Module):
             )
         self.num_paths = checks.check_positive("num_paths", num_paths)
         num_features = checks.check_positive("num_features", num_features)
-        self._state, self._seed = state, checks.check_seed(seed)
+        self._state = state
+        self._seed = checks.check_seed(seed)
         parts, q = state()
         self._parts = _PartsOfPaths(parts).copy()
         self._q = [tf.Variable(part, trainable=False) for part in q]
@@ -126,7 +127,8 @@ class Paths(tf.Module):
 
     def _draw(self) -> None:
         random = np.random.default_rng(self._seed)
-        seen, noise = [], []
+        seen = []
+        noise = []
         for draws in self._draws:
             seen.append(draws.resample(random))
             noise.append(random.standard_normal(seen[-1].shape))
@@ -175,7 +177,8 @@ class Paths(tf.Module):
         """Evaluate each path at inputs of its own, [S, N, D]; others are refused."""
         Xnew = tf.convert_to_tensor(Xnew)
         if Xnew.shape.rank != 3 or Xnew.shape[0] not in (None, self.num_paths):
-            got, expected = f"shape {tuple(Xnew.shape)}", f"[{self.num_paths}, N, D]"
+            got = f"shape {tuple(Xnew.shape)}"
+            expected = f"[{self.num_paths}, N, D]"
             remedy = (
                 "Pass inputs for each path. If all paths have the same inputs, call"
                 " the paths."

@@ -44,11 +44,10 @@ class PosteriorDraws(tf.Module):
             raise refusal(
                 "kernel", got, "inducing variables of its latent functions", remedy
             )
-        self.kernel, self.inducing_variable = kernel, inducing_variable
-        self.prior, size = (
-            PriorDraws(kernel, draws),
-            int(inducing_variable.num_inducing),
-        )
+        self.kernel = kernel
+        self.inducing_variable = inducing_variable
+        self.prior = PriorDraws(kernel, draws)
+        size = int(inducing_variable.num_inducing)
         self.coefficients = variable(draws.num_paths, draws.num_functions, size)
         """[S, C, M], c."""
         self.chunk_size = max(

@@ -63,7 +63,9 @@ class ContextRowsPosterior(ComputedPosterior):
         chunk_size: int | None,
         precompute_cache: PrecomputeCacheType | str | None,
     ) -> None:
-        self._blocks, self.near, self._chunk_size = blocks, near, chunk_size
+        self._blocks = blocks
+        self.near = near
+        self._chunk_size = chunk_size
         self._tree: Search | None = None
         super().__init__(compute, parts, precompute_cache)
 
@@ -74,7 +76,8 @@ class ContextRowsPosterior(ComputedPosterior):
 
     def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
         X = tf.convert_to_tensor(Context(*cache).X)
-        Xnew, columns = tf.convert_to_tensor(Xnew, X.dtype), X.shape[1]
+        Xnew = tf.convert_to_tensor(Xnew, X.dtype)
+        columns = X.shape[1]
         if Xnew.shape.rank != 2:
             expected = f"[N, {columns}], two axes and the columns of X"
             raise checks.refusal(
@@ -100,8 +103,10 @@ class ContextRowsPosterior(ComputedPosterior):
         context = Context(*map(tf.convert_to_tensor, cache))
         m = self._num_near(near, context.X.shape[0])
         self._check_request(m, blocks, context.mean.shape[0] != 0, full_cov)
-        parts, options = self._parts, (full_cov, self._chunk_size)
-        X, scaled = context.X / context.scales, Xnew / context.scales
+        parts = self._parts
+        options = (full_cov, self._chunk_size)
+        X = context.X / context.scales
+        scaled = Xnew / context.scales
         if blocks is not None and self._blocks is not None:
             place = _places_of(self._blocks, blocks, X, scaled)
             mean, covariance = predict_from_blocks(

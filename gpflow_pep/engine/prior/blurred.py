@@ -233,7 +233,8 @@ def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tenso
     # Squares are multiplied out, to be matrix products: near the origin little is lost
     # by that.
     origin = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
-    Z, X = Z - origin, X - origin
+    Z = Z - origin
+    X = X - origin
     if C.shape.rank == 2:
         Q = p / (1.0 + p * C)
         Qz = Q * Z

@@ -396,7 +396,8 @@ def kuf(
 ) -> tf.Tensor:
     """[(L,) M, N], prior covariances of inducing variables and f at some rows."""
     if type(kernel) in _INDEPENDENT and type(inducing_variable) in _OF_INDEPENDENT:
-        u, kernels = split_outputs(inducing_variable), kernel.latent_kernels
+        u = split_outputs(inducing_variable)
+        kernels = kernel.latent_kernels
         number = max(len(u), len(kernels))
         if {len(u), len(kernels)} <= {1, number}:
             parts = [
@@ -560,7 +561,8 @@ class Parts(NamedTuple):
         if not any(map(_has_code_of_others, self)):
             return listed
         kernel, inducing_variable, mean_function, likelihood = self
-        X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
+        X = X[:1]
+        Y = tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
         with recorded(), tf.GradientTape() as tape:
             if _has_code_of_others(kernel) or _has_code_of_others(inducing_variable):
                 kuu(inducing_variable, kernel)
@@ -680,7 +682,8 @@ def project_points(
     """
     kernels = latent_kernels(kernel)
     jitter = tf.constant(default_jitter(), W.dtype)
-    A, D = [], []
+    A = []
+    D = []
     for latent in range(
         max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))
     ):

@@ -29,9 +29,11 @@ def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     :param kernel: Any kernel of one output; sums and products are looked into.
     :param X: Inputs of known width, whose standard deviations are taken.
     """
-    num_columns, dtype = X.shape[1], X.dtype
+    num_columns = X.shape[1]
+    dtype = X.dtype
     unseen = tf.fill([num_columns], tf.constant(np.inf, dtype))
-    scales, seen = unseen, np.zeros(num_columns, bool)
+    scales = unseen
+    seen = np.zeros(num_columns, bool)
     for part in _parts(kernel):
         columns = np.arange(num_columns)[part.active_dims]
         seen[columns] = True
@@ -83,11 +85,13 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
         "near", f"{m} for fewer rows", "at most the number of rows", "Use fewer."
     )
     with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
-        X, Xnew = tf.stop_gradient(X), tf.stop_gradient(Xnew)
+        X = tf.stop_gradient(X)
+        Xnew = tf.stop_gradient(Xnew)
     centre = tf.reduce_mean(
         X, axis=0
     )  # distances from products lose the digits of a large mean
-    X, Xnew = X - centre, Xnew - centre
+    X = X - centre
+    Xnew = Xnew - centre
     squares = tf.reduce_sum(tf.square(X), axis=1)
 
     def nearest_of_chunk(new: tf.Tensor) -> tf.Tensor:

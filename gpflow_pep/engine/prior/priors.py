@@ -110,7 +110,8 @@ def _check_points(Z: Any) -> None:
         expected = "[M, D], or gpflow.inducing_variables"
         raise checks.refusal("inducing_variable", got, expected, remedy) from error
     if points.ndim != 2:
-        got, expected = f"shape {points.shape}", "two axes [M, D]"
+        got = f"shape {points.shape}"
+        expected = "two axes [M, D]"
         raise checks.refusal("inducing_variable", got, expected, remedy)
     if points.size:
         checks.check_finite("inducing_variable", points)
@@ -143,7 +144,8 @@ def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
     """Refuse inducing inputs that have other columns than X."""
     num_columns = count_columns(inducing_variable)
     if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
-        got, expected = f"{num_columns} column(s)", f"{X.shape[1]}, as in X"
+        got = f"{num_columns} column(s)"
+        expected = f"{X.shape[1]}, as in X"
         remedy = "Pass inducing inputs in the space of X."
         raise checks.refusal("inducing_variable", got, expected, remedy)
 
@@ -199,10 +201,8 @@ def check_independent(
             " model"
         )
         remedy += " for each output."
-        got, expected = (
-            type(inducing_variable).__name__,
-            "one set of inducing variables for all latent functions",
-        )
+        got = type(inducing_variable).__name__
+        expected = "one set of inducing variables for all latent functions"
         raise checks.refusal("inducing_variable", got, expected, remedy)
     numbers = {}
     if several:
@@ -211,10 +211,8 @@ def check_independent(
         numbers["inducing_variable"] = len(inducing_variable.inducing_variable_list)
     for name, number in numbers.items():
         if number != num_latent:
-            got, expected = (
-                f"{number} of one output each",
-                f"{num_latent}, one for each latent",
-            )
+            got = f"{number} of one output each"
+            expected = f"{num_latent}, one for each latent"
             raise checks.refusal(name, got, f"{expected} function", "Give as many.")
 
 
@@ -334,10 +332,8 @@ def _is_of_differences(kernel: Kernel, rows: tf.Tensor) -> bool:
     digits.
     """
     try:
-        K, near = (
-            covariance(kernel, rows).numpy(),
-            covariance(kernel, rows - rows[:1]).numpy(),
-        )
+        K = covariance(kernel, rows).numpy()
+        near = covariance(kernel, rows - rows[:1]).numpy()
     except _FAILURES:
         return False
     return bool(
@@ -358,7 +354,8 @@ def check_near_origin(kernel: Kernel, X: TensorType) -> None:
     limit = np.finfo(X.dtype.as_numpy_dtype).eps ** -0.25
     for part in _others(kernel):
         columns = part.slice(X, None)[0].numpy()
-        size, width = np.abs(columns).max(axis=0), np.ptp(columns, axis=0)
+        size = np.abs(columns).max(axis=0)
+        width = np.ptp(columns, axis=0)
         far = np.flatnonzero((width > 0.0) & (size > limit * width))
         if len(far) and not _is_of_differences(part, X[:_ROWS_TRIED]):
             got = (

@@ -203,7 +203,8 @@ def _iterated(
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         Kp = times(p)
         along = rz / inner(p, Kp)
-        x, r = x + along * p, r - along * Kp
+        x = x + along * p
+        r = r - along * Kp
         z = precondition(r)
         new = inner(r, z)
         return x, r, z + (new / rz) * p, new

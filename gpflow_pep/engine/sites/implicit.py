@@ -172,7 +172,8 @@ class Converged(NamedTuple):
         if tf.executing_eagerly():
             self.report(info)
         terms = (*terms, (_target_sites, tf.concat(adjoint, axis=1)))
-        variables, sites = self.problem.variables, self.fixed_point.sites
+        variables = self.problem.variables
+        sites = self.fixed_point.sites
         return _in_parameters(self.rebuild, variables, sites, by_natural, terms)
 
     def _require_fixed_point(
@@ -226,7 +227,8 @@ def _solve_adjoint(
     J = _of_rows(problem, fixed_point, _target_sites)
 
     def scaled(by: Sites) -> tf.Tensor:
-        first, second = by.nu / tf.sqrt(s), (by.tau + m * by.nu) / s
+        first = by.nu / tf.sqrt(s)
+        second = (by.tau + m * by.nu) / s
         return tf.reshape(tf.cast(tf.stack([first, second]), tf.float64), [-1])
 
     def unscaled(x: tf.Tensor) -> Sites:
@@ -271,9 +273,11 @@ def _of_rows(
     def chunk_terms(piece: Any) -> tf.Tensor:
         (X, (Y, alpha, moments, sites)), projection = piece
         some = problem._replace(rows=SiteRows(X, Y, alpha))
-        projection, inputs = problem.project(X, projection), [*moments, *sites]
+        projection = problem.project(X, projection)
+        inputs = [*moments, *sites]
         with own_tape(inputs, persistent=True) as tape:
-            moments, sites = Marginals(*inputs[:2]), Sites(*inputs[2:])
+            moments = Marginals(*inputs[:2])
+            sites = Sites(*inputs[2:])
             columns = tf.unstack(
                 _columns(function(some, projection, moments, sites)), axis=1
             )
@@ -337,7 +341,8 @@ def _in_parameters(
     functions, weights = zip(*terms)
     with own_tape(variables) as tape:
         problem = rebuild()
-        parts, memory = problem.parts, problem.memory
+        parts = problem.parts
+        memory = problem.memory
         chunk_size, keep_all = problem.plan(_KEPT_MATRICES)
 
         def total(function: Callable[..., Any], rows: Any, *shared: tf.Tensor) -> Any:

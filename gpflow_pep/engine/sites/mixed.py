@@ -86,7 +86,8 @@ class Mixed(NamedTuple):
         self, projection: Projection, q: PosteriorFactor, sites: Sites, alpha: tf.Tensor
     ) -> View:
         """Compute the moments under q of what sites are functions of: f."""
-        rows, h = self.rows(projection, sites, alpha), latent_marginals(projection.A, q)
+        rows = self.rows(projection, sites, alpha)
+        h = latent_marginals(projection.A, q)
         return View(
             mixed_marginals(self.weights, with_residual(h, rows, alpha)), h, rows
         )
@@ -110,7 +111,8 @@ class Mixed(NamedTuple):
         alpha: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute what sites of a row have in common."""
-        d, slope = tf.transpose(projection.D), sites.nu - sites.tau * view.marginals.m
+        d = tf.transpose(projection.D)
+        slope = sites.nu - sites.tau * view.marginals.m
         of_residual = tf.reduce_sum(
             d * tf.square(tf.matmul(slope, self.weights)), axis=1
         )
@@ -226,7 +228,8 @@ def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
     no digit is lost as :math:`\alpha \to 0`, and there are no eigenvalues to iterate
     for.
     """
-    C, pivots = rows.C, []
+    C = rows.C
+    pivots = []
     for part in tf.unstack(d, axis=1):
         pivots.append(part * C[:, 0, 0])
         scaled = (alpha * part / (1.0 + alpha * pivots[-1]))[:, None] * C[:, 0, 1:]
@@ -239,7 +242,8 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
     """Sum what rows add to the natural parameters of the prior of all v, [1, Q M, Q M]
     and [1, Q M, 1], from A [Q, M, N] and :class:`RowSites`.
     """
-    number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
+    number = int(A.shape[0])
+    size = A.shape[1] or tf.shape(A)[1]
 
     @tf.custom_gradient
     def sums(
@@ -263,8 +267,10 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
         def gradient(
             by_G: tf.Tensor, by_b: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            both, w = by_G[0] + tf.transpose(by_G[0]), by_latent(by_b, A)
-            by_A, by_T = [w * tf.transpose(first, [0, 2, 1])], []
+            both = by_G[0] + tf.transpose(by_G[0])
+            w = by_latent(by_b, A)
+            by_A = [w * tf.transpose(first, [0, 2, 1])]
+            by_T = []
             for r, part in enumerate(tf.unstack(A)):
                 columns = both[:, r * size : (r + 1) * size]
                 of_r = tf.reshape(tf.matmul(columns, part), tf.shape(A))
@@ -304,7 +310,8 @@ def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
 
 def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
     """Compute the moments of h of each row, for A [Q, M, N]."""
-    number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
+    number = int(A.shape[0])
+    size = A.shape[1] or tf.shape(A)[1]
     columns = whitened_columns(A, q)
     S: list[list[Any]] = [[None] * number for _ in range(number)]
     for k in range(number):
@@ -342,10 +349,8 @@ def _proper_rows(
     Where no precision :math:`\tau` is negative, what the others leave is at least the
     prior's precision, and nothing is computed.
     """
-    some_negative, every_row = (
-        ~tf.reduce_all(tau >= 0.0),
-        tf.ones_like(h.mean[:, 0], tf.bool),
-    )
+    some_negative = ~tf.reduce_all(tau >= 0.0)
+    every_row = tf.ones_like(h.mean[:, 0], tf.bool)
     removable = partial(_removable_rows, h, rows, alpha)
     return tf.cond(some_negative, removable, lambda: every_row)  # NaN is not above 0
 

@@ -299,10 +299,8 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
 
 def improper(number: int, size: Any, dtype: tf.DType) -> PosteriorFactor:
     """Make q(v) of so many Gaussians whose B is not positive definite: NaN."""
-    shapes, nan = (
-        ((number, size, size), (number, size, 1), (number,)),
-        tf.constant(np.nan, dtype),
-    )
+    shapes = ((number, size, size), (number, size, 1), (number,))
+    nan = tf.constant(np.nan, dtype)
     return PosteriorFactor(*(tf.fill(shape, nan) for shape in shapes))
 
 
@@ -376,7 +374,8 @@ def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]
     :param L: [broadcast L, M, M].
     :param q: Of each; or one Gaussian over all v: [L M, 1] and [1, L M, L M].
     """
-    size, width = tf.shape(L)[1], tf.shape(q.q_sqrt)[2]
+    size = tf.shape(L)[1]
+    width = tf.shape(q.q_sqrt)[2]
     root = tf.matmul(L, tf.reshape(q.q_sqrt, [-1, size, width]))
     mean = tf.matmul(L, tf.reshape(tf.transpose(q.q_mu), [-1, size, 1]))
     return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)

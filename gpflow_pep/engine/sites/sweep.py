@@ -62,7 +62,8 @@ class RowPrior(NamedTuple):
 
 def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
     """Compute the prior's moments of f at the rows."""
-    X, zeros = problem.rows.X, tf.zeros_like(sites.nu)
+    X = problem.rows.X
+    zeros = tf.zeros_like(sites.nu)
     variance = problem.latents.prior_variance(problem.parts.variance(X))
     return RowPrior(zeros + problem.parts.mean(X), zeros + variance)
 
@@ -115,7 +116,8 @@ def match_moments(
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
-    m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
+    m = tf.where(proper, left.m, zeros)
+    s = tf.where(proper, left.s, zeros)
     arguments = problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha
     moments, by_parameters = latents.tilted(*arguments, variables)
     tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
@@ -161,11 +163,13 @@ def sweep(
     :param factor: One of the sweep before, if its steps are solved for by a factor.
     :param stage: How the problem differs from this one; with no other prior if coupled.
     """
-    problem, scale = _with_power_shift(problem, stage), stage.prior_scale
+    problem = _with_power_shift(problem, stage)
+    scale = stage.prior_scale
     if scale is not None:
         problem = problem._replace(latents=problem.latents.narrowed(scale))
         prior = prior._replace(variance=scale * prior.variance)
-    natural, latents = natural_sums(problem, sites), problem.latents
+    natural = natural_sums(problem, sites)
+    latents = problem.latents
     if coupled:  # A nu = (I + G) A lambda
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
     known = [] if problem.memory is None else [problem.memory.natural]
@@ -200,28 +204,13 @@ def sweep(
     )
     joint = tf.nest.map_structure(tf.reduce_sum, matched.joint)
     proper = tf.reduce_all(matched.proper)
-    target, limited = matched.sites, matched.limited
+    target = matched.sites
+    limited = matched.limited
     by_parameters = [tf.reduce_sum(part, axis=0) for part in matched.by_parameters]
     if coupled:
-        curvature = Curvature.from_precision(matched.sites.tau)
-        if isinstance(factor, CurvatureFactor):
-            factor = factor.refactorised(problem, curvature)
-            curvature = Curvature(factor.t)
-        distance = sites.nu - matched.tilted.delta1
-        of_cavity = problem.rows.alpha[:, None] * matched.cavity.s * distance
-        g = -distance - curvature.times(of_cavity)
-        change = mean_step(problem, curvature, g, q, factor)
-        share = within_trust(change, matched.v)
-        first = sites.nu + share * (g - curvature.times(change))
-        # A precision that is to be negative falls by no more of B's than this in one
-        # step: whether it is may change from sweep to sweep, and a full step overshoots
-        # by orders of magnitude.
-        step = tf.math.divide_no_nan(tf.constant(0.3, moments.s.dtype), moments.s)
-        gradual = tf.where(
-            target.tau < 0.0, tf.maximum(target.tau, sites.tau - step), target.tau
+        target, limited, factor = _coupled_targets(
+            problem, sites, matched, moments, q, factor
         )
-        target = Sites(first, gradual)
-        limited = Sites(first, limited.tau)
     error = scaled_error(present, matched.sites, moments)
     if traits(problem.parts.likelihood).starts_at_high_powers:
         # Infinite where rounding a row's integral loses more than a nat.
@@ -237,6 +226,39 @@ def sweep(
         _merit(problem, matched.tilted.ell, present.tau * moments.s, joint, q, known),
         _AtFixedPoint(q, matched.tilted, h, joint, factor, by_parameters),
     )
+
+
+def _coupled_targets(
+    problem: SiteProblem,
+    sites: Sites,
+    matched: _Matched,
+    moments: Marginals,
+    q: PosteriorFactor,
+    factor: CurvatureFactor | tuple[()],
+) -> tuple[Sites, Sites, CurvatureFactor | tuple[()]]:
+    r"""Move all :math:`\lambda` together, and precisions gradually.
+
+    :param sites: :math:`\lambda` and :math:`\tau`.
+    :param factor: See :func:`sweep`.
+    :return: The target, the same with precisions that are not negative, and the factor.
+    """
+    curvature = Curvature.from_precision(matched.sites.tau)
+    if isinstance(factor, CurvatureFactor):
+        factor = factor.refactorised(problem, curvature)
+        curvature = Curvature(factor.t)
+    distance = sites.nu - matched.tilted.delta1
+    of_cavity = problem.rows.alpha[:, None] * matched.cavity.s * distance
+    g = -distance - curvature.times(of_cavity)
+    change = mean_step(problem, curvature, g, q, factor)
+    share = within_trust(change, matched.v)
+    lambda_ = sites.nu + share * (g - curvature.times(change))
+    # A precision that is to be negative falls by no more of B's than this in one step:
+    # whether it is may change from sweep to sweep, and a full step overshoots by orders
+    # of magnitude.
+    step = tf.math.divide_no_nan(tf.constant(0.3, moments.s.dtype), moments.s)
+    tau = matched.sites.tau
+    gradual = tf.where(tau < 0.0, tf.maximum(tau, sites.tau - step), tau)
+    return Sites(lambda_, gradual), Sites(lambda_, matched.limited.tau), factor
 
 
 def _merit(
@@ -263,7 +285,8 @@ def infer(
     :param others: What other rows add to q, whose sites stay as they are.
     """
     problem = problem.keep_projections()
-    zeros, prior = tf.zeros_like(initial.nu), row_prior(problem, initial)
+    zeros = tf.zeros_like(initial.nu)
+    prior = row_prior(problem, initial)
     size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
     alone = others is None and problem.memory is None
     special = traits(problem.parts.likelihood)
@@ -312,7 +335,8 @@ def infer(
 
 def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:
     """Change the powers to those of a stage."""
-    rows, shift = problem.rows, stage.power_shift
+    rows = problem.rows
+    shift = stage.power_shift
     if shift is None:
         return problem
     alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + shift, 1.0), shift)

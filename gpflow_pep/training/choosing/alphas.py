@@ -98,7 +98,8 @@ def select_alpha(
         nonlocal best, best_values
         densities[alpha] = density()
         if len(densities) == 1 or np.mean(densities[alpha]) > np.mean(densities[best]):
-            best, best_values = alpha, [variable.numpy() for variable in state]
+            best = alpha
+            best_values = [variable.numpy() for variable in state]
 
     with assigned_at_exit(state, lambda: best_values):
         failures = train_at_each(alphas, model, refit, "evidence", score)
@@ -141,7 +142,8 @@ def train_at_each(
     :return: Why training or the call failed, of the powers where it did.
     :raises ValueError: If that are all of them.
     """
-    train, state = _trainer(model, refit, objective), state_of(model)
+    train = _trainer(model, refit, objective)
+    state = state_of(model)
     start = [variable.numpy() for variable in state]
     failures: dict[float, str] = {}
     for alpha in alphas:

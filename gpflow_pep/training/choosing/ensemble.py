@@ -369,7 +369,9 @@ class Ensemble(EnsemblePredictions):
         self.near = (None,) * len(models) if near is None else tuple(near)
         likelihoods = [*map(_likelihood_of_targets, models, self.near)]
         super().__init__(models, likelihoods, check_weights(weights, len(models)))
-        self.models, self.record, self._known = models, record, known
+        self.models = models
+        self.record = record
+        self._known = known
 
     def posterior(self) -> "EnsemblePosterior":
         """Compute the posterior of each component, for fast predictions."""
@@ -383,10 +385,8 @@ class Ensemble(EnsemblePredictions):
         :raises ValueError: If the components are not of mixed outputs.
         """
         if not all(is_mixed(model.kernel) for model in self.models):
-            got, expected = (
-                type(self.models[0]).__name__,
-                "models whose outputs are mixed",
-            )
+            got = type(self.models[0]).__name__
+            expected = "models whose outputs are mixed"
             raise checks.refusal("impute_y", got, expected, "Use predict_y.")
         return finite(self.mix_moments([model.impute_y() for model in self.models]))
 
@@ -455,7 +455,8 @@ class EnsemblePosterior(EnsemblePredictions):
         """
         unknown = tf.reduce_all(tf.math.is_nan(Xnew), axis=1)  # [N]
         options = full_cov, full_output_cov
-        least, some = -np.inf if any(options) else 0.0, None
+        least = -np.inf if any(options) else 0.0
+        some = None
         if not tf.executing_eagerly() or tf.reduce_any(unknown):
             Xnew = tf.where(unknown[:, None], tf.zeros([], Xnew.dtype), Xnew)
             some = iter(self.moments_anywhere())
@@ -516,9 +517,11 @@ def _with_unknown(
     elif full_cov:
         apart = tf.linalg.diag(tf.transpose(of_rows))
     elif full_output_cov:
-        apart, replaced = tf.linalg.diag(of_rows), replaced[:, None, None]
+        apart = tf.linalg.diag(of_rows)
+        replaced = replaced[:, None, None]
     else:
-        apart, replaced = of_rows, replaced[:, None]
+        apart = of_rows
+        replaced = replaced[:, None]
     return tf.where(unknown[:, None], anywhere[0], mean), tf.where(
         replaced, apart, covariance
     )

@@ -65,7 +65,8 @@ from .ensemble import Ensemble, EnsembleRecord, components, heaviest
 LEAST_ROWS = 1000
 #: How many near rows predictions use, unless a number is given: the first of these, or
 #: the next where rows that are left out gain by it; of labels the last one.
-NUMBERS, NEAR_LABELS = (10, 40), 20
+NUMBERS = (10, 40)
+NEAR_LABELS = 20
 #: Noise variances of near rows that are tried, relative to the mean squared error of
 #: rows left out; and the model's.
 NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
@@ -79,7 +80,10 @@ PRIOR_WEIGHT = 0.01
 #: Training for near labels: steps of Adam, rows in a batch, and the learning rate,
 #: which is halved again and again after so many steps. Ten near rows take a fraction of
 #: the time of twenty, and lead to as good a kernel.
-STEPS, BATCH_SIZE, RATE, HALVED_AFTER = 200, 256, 0.3, 100
+STEPS = 200
+BATCH_SIZE = 256
+RATE = 0.3
+HALVED_AFTER = 100
 #: Probabilities of labels are taken to be at least this, so that no residual stands for
 #: all.
 _LEAST = 0.01
@@ -221,7 +225,9 @@ def ensemble_with_near_labels(
     once = np.sort(
         np.unique(copies_of(X, Y), return_index=True)[1]
     )  # no row predicts its copy
-    X, Y, alone = X[once], Y[once], alone[:, once]
+    X = X[once]
+    Y = Y[once]
+    alone = alone[:, once]
     rows = np.random.default_rng(checks.check_seed(seed)).permutation(len(X))[
         :MOST_LEFT_OUT
     ]
@@ -268,11 +274,13 @@ def moments_given_near(
     Compute moments of y of new rows [S, D] given near ones with each level of noise:
     mean [S, K, P] and variance [S, K, 1].
     """
-    parts, context = model.context_parts(), model.row_context()
+    parts = model.context_parts()
+    context = model.row_context()
     index = nearest_rows(np.asarray(context.X / context.scales))(
         X / context.scales, number
     )
-    Xnew, noise = tf.constant(X), tf.constant(levels, X.dtype)
+    Xnew = tf.constant(X)
+    noise = tf.constant(levels, X.dtype)
     mean, variance = predict_by_levels(parts, context, Xnew, tf.constant(index), noise)
     mean += parts.mean(Xnew)[:, None]
     return mean.numpy(), (variance + noise).numpy()[..., None]

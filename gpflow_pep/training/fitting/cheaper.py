@@ -27,7 +27,8 @@ from .points import with_data
 ROWS_PER_POINT = 20
 #: Training on some rows ends when as many steps gain less than so many nats a row, on
 #: average.
-TOLERANCE, WINDOW = 1e-3, 5
+TOLERANCE = 1e-3
+WINDOW = 5
 
 
 def maximise_on_subset(
@@ -136,7 +137,8 @@ class SharedLosses:
         """
         if not fits_one_chunk(model):
             return maximise(model, objective=objective, **options)
-        state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
+        state = state_of(model)
+        data = tuple(map(tf.convert_to_tensor, model.data))
         columns = [tuple(part.shape[1:]) for part in data]
         shapes = ((variable.trainable, *variable.shape) for variable in state)
         key = (

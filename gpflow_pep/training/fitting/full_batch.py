@@ -156,14 +156,13 @@ class _Run:
             "gtol": min(10.0 * self.limits.tolerance, 1e-5),
         }
         try:
-            start, how = (
-                self.loss.parameters(),
-                {"method": "L-BFGS-B", "options": options},
-            )
+            start = self.loss.parameters()
+            how = {"method": "L-BFGS-B", "options": options}
             outcome = scipy.optimize.minimize(
                 self, start, jac=True, callback=self.step, **how
             )
-            converged, message = bool(outcome.success), str(outcome.message).strip()
+            converged = bool(outcome.success)
+            message = str(outcome.message).strip()
             if message.startswith(
                 "ABNORMAL"
             ):  # mostly rounding, where the objective is flat
@@ -175,15 +174,14 @@ class _Run:
                 )
                 message = f"{stayed} {message}"
         except _Halt as halt:
-            converged, message = halt.converged, str(halt)
+            converged = halt.converged
+            message = str(halt)
         if (
             self.loss.unsettled
         ):  # a line search may end at a jump, which SciPy calls convergence
             last = f"last evaluation(s) of the loss: {self.loss.unsettled}."
-            converged, message = (
-                False,
-                f"The sites did not converge at the {last} {message}",
-            )
+            converged = False
+            message = f"The sites did not converge at the {last} {message}"
         if self.trouble and not converged and self.trouble != message:
             message = f"{message} The newest evaluation that failed: {self.trouble}"
         objective = -np.inf if self.best is None else -self.num_rows * self.best.loss
@@ -204,7 +202,8 @@ class _Run:
                 self.first if known else _evaluate(self.loss, x, self.num_rows)
             )
         except FAILURES as error:
-            self.failures, self.trouble = self.failures + 1, reason(error)
+            self.failures = self.failures + 1
+            self.trouble = reason(error)
             return self._too_far(x)
         if self.best is None or self.newest.loss < self.best.loss:
             self.best = self.newest

@@ -195,13 +195,16 @@ class WholeLoss:
         optimizer: gpflow.optimizers.Scipy | None = None,
         objective: Objective = "evidence",
     ) -> None:
-        self.model, self.objective = model, objective
-        self.unsettled, self._has_warned = 0, False
+        self.model = model
+        self.objective = objective
+        self.unsettled = 0
+        self._has_warned = False
         self.variables = _check_holds_data(model)
         loss = training_loss(model, objective)
         self.state = state_of(model)
         if optimizer is None:
-            loss, optimizer = without_collector(loss), gpflow.optimizers.Scipy()
+            loss = without_collector(loss)
+            optimizer = gpflow.optimizers.Scipy()
         options = {"autograph": not is_plain(model)}
         self._evaluate = optimizer.eval_func(loss, self.variables, options)
 
@@ -234,7 +237,8 @@ class WholeLoss:
 
     def begin(self) -> None:
         """Begin a training: nothing was evaluated, and nothing warned of."""
-        self.unsettled, self._has_warned = 0, False
+        self.unsettled = 0
+        self._has_warned = False
 
     def warn_after(self, number: int) -> None:
         """Warn, once in a training, where sites did not converge at so many newest

@@ -46,7 +46,8 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
             f"no rows for {type(model).__name__}, whose rows share one site that"
             " cannot be removed for a single row"
         )
-        remedy, expected = "Pass validation=(X, Y).", "rows that were held out"
+        remedy = "Pass validation=(X, Y)."
+        expected = "rows that were held out"
         raise checks.refusal("validation", got, expected, remedy)
     if model.data[0].shape[0] == 1:
         raise checks.refusal(
@@ -62,7 +63,8 @@ def held_out_densities(
     out, [N].
     """
     check_one_power(model)
-    missing, rule = takes_missing_targets(model), target_rule(model)
+    missing = takes_missing_targets(model)
+    rule = target_rule(model)
     rows_and_targets = checks.check_data(validation, missing_targets=missing)
     X, Y = map(tf.convert_to_tensor, rows_and_targets)
     check_columns(model.inducing_variable, X)
@@ -99,10 +101,8 @@ def check_one_power(model: Any) -> None:
             "model", type(model).__name__, "a model of gpflow_pep.models", remedy
         )
     if model.alpha.shape.rank != 0:
-        got, remedy = (
-            f"powers of shape {tuple(model.alpha.shape)}",
-            "Pass a number for alpha.",
-        )
+        got = f"powers of shape {tuple(model.alpha.shape)}"
+        remedy = "Pass a number for alpha."
         raise checks.refusal("model", got, "one power for all rows", remedy)
 
 
@@ -110,12 +110,15 @@ _LOGGER = logging.getLogger(__name__)
 #: More points must raise the mean log density by so many nats a row, too.
 GAIN = 0.01
 #: The part of the rows that is left out, and the most of them.
-PART_LEFT_OUT, MOST_LEFT_OUT = 0.2, 1000
+PART_LEFT_OUT = 0.2
+MOST_LEFT_OUT = 1000
 #: The most points of a model in closed form without a deadline. Others have more than
 #: 100 only up to this :math:`N M^2`, to which the time of an evaluation is
 #: proportional; where outputs are mixtures, M counts the points of all latent
 #: functions.
-MOST_POINTS, CHEAP_POINTS, MOST_WORK = 800, 100, 1e8
+MOST_POINTS = 800
+CHEAP_POINTS = 100
+MOST_WORK = 1e8
 #: With a deadline another number is tried if so many times the seconds of the last one
 #: are left. On 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10
 #: nats worse.
@@ -207,7 +210,9 @@ def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
     one.
     """
     options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
-    kernel, Z, likelihood = model.kernel, model.inducing_variable, model.likelihood
+    kernel = model.kernel
+    Z = model.inducing_variable
+    likelihood = model.likelihood
     if isinstance(model, PEPRegression):
         return PEPRegression(data, kernel, Z, likelihood=likelihood, **options)
     options |= {
@@ -307,7 +312,8 @@ def _try(
     is_first: bool,
 ) -> _Trial:
     """Train with the points that the model has; the first training may not fail."""
-    began, record = time.perf_counter(), None
+    began = time.perf_counter()
+    record = None
     density = np.full(len(left_out[0]), np.nan)
     try:
         record = train(model, ends)

@@ -170,7 +170,8 @@ def _pivots(
         known = {key(row) for row in X[chosen]}
         d[[key(row) in known for row in X_pool]] = _CHOSEN
         while True:
-            m, best = len(chosen), int(np.argmax(d))
+            m = len(chosen)
+            best = int(np.argmax(d))
             if m == M or (m > 0 and max(d[best], outside) <= tolerance):
                 return chosen
             if d[best] < outside:

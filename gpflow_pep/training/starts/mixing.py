@@ -97,7 +97,8 @@ def coregionalization(
     unit = unit * np.where(
         unit.sum(axis=0) < 0.0, -1.0, 1.0
     )  # the same signs on each machine
-    weights, base = s[:, None] * unit, _with_variance_1(kernel)
+    weights = s[:, None] * unit
+    base = _with_variance_1(kernel)
     factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]
     kernels: list[Kernel] = [_stretched(base, factor) for factor in factors]
     kernels += [_with_variance_1(White()) for _ in range(num_white)]
@@ -114,7 +115,8 @@ def _correlations(Y: AnyNDArray) -> AnyNDArray:
     centred = Y - np.nanmean(Y, axis=0)
     scaled = np.where(there, centred / _nonzero(np.nanstd(Y, axis=0)), 0.0)
     weights = there.astype(Y.dtype)
-    both, squares = weights.T @ weights, np.square(scaled).T @ weights
+    both = weights.T @ weights
+    squares = np.square(scaled).T @ weights
     R = scaled.T @ scaled / _nonzero(np.sqrt(squares * squares.T))
     R = np.where(both < 3, 0.0, R)
     np.fill_diagonal(R, 1.0)
