@@ -53,17 +53,17 @@ class Units(NamedTuple):
     @classmethod
     def of_scaler(cls, scaler: Mapping[str, Any]) -> "Units":
         """Give the units by the attributes of a ``StandardScaler``."""
-        number = scaler["n_features_in_"]
+        num_columns = scaler["n_features_in_"]
         return cls.of_columns(
-            scaler["scale_"] if scaler["with_std"] else np.ones(number),
-            scaler["mean_"] if scaler["with_mean"] else np.zeros(number),
+            scaler["scale_"] if scaler["with_std"] else np.ones(num_columns),
+            scaler["mean_"] if scaler["with_mean"] else np.zeros(num_columns),
         )
 
     def column(self, p: int) -> "Units":
         """Give the units of one of several columns."""
-        parts = (self.scale, self.offset, self.skew, self.tails)
+        fields = (self.scale, self.offset, self.skew, self.tails)
         scale, offset, skew, tails = (
-            float(np.ravel(part)[p if np.size(part) > 1 else 0]) for part in parts
+            float(np.ravel(field)[p if np.size(field) > 1 else 0]) for field in fields
         )
         return Units(scale, offset, self.logarithm, skew, tails)
 

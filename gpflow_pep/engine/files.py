@@ -285,12 +285,12 @@ def check_present(folder: Path, names: Collection[str], remedy: str) -> None:
             hidden = (
                 [] if folder.exists() else unfinished_folders(folder.resolve().parent)
             )
-            left = [
+            absent = [
                 str(path.parent) for work in hidden for path in work.glob(f"*/{name}")
             ]
             where = (
-                f" (a process that was killed has left {' and '.join(left)})"
-                if left
+                f" (a process that was killed has left {' and '.join(absent)})"
+                if absent
                 else ""
             )
             raise refusal(

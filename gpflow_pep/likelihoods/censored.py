@@ -415,9 +415,9 @@ class Ordinal(LikelihoodWithMoments):
             return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
 
         # A bin at the end has one edge: its structure counts twice.
-        first = inside.low <= -_FAR_EDGE
+        is_lowest = inside.low <= -_FAR_EDGE
         last = inside.high >= _FAR_EDGE
-        rising = tf.where(first, inside.high - sigma, inside.low + sigma)
+        rising = tf.where(is_lowest, inside.high - sigma, inside.low + sigma)
         falling = tf.where(last, inside.low + sigma, inside.high - sigma)
         width = sigma * tf.ones_like(rising)
         structures = [
@@ -499,12 +499,14 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
     w = tf.where(narrow, width, 1.0)
     middle = tf.where(narrow, x - 0.5 * width, 0.0)
     square = tf.square(middle)
-    part = tf.square(0.5 * w)
+    half_square = tf.square(0.5 * w)
     second, fourth = (
         square - 1.0,
         square * (square - 6.0) + 3.0,
     )  # Hermite's polynomials
-    series = tf.math.log1p(part * (second / 6.0 + part * (fourth / 120.0)))
+    series = tf.math.log1p(
+        half_square * (second / 6.0 + half_square * (fourth / 120.0))
+    )
     by_series = series + bounded_log(w) - 0.5 * (square + np.log(2.0 * np.pi))
     x = tf.where(narrow, tf.zeros_like(x), x)
     width = tf.where(narrow, tf.ones_like(width), width)

@@ -154,13 +154,13 @@ def _mode_rule(
         log_w = tf.minimum(log_w, log_B - np.log(2.0))
         for _ in range(8):
             w = tf.exp(log_w)
-            part = tf.exp(log_w - log_B)
-            excess = log_w - tf.math.log1p(-part) + w - target
-            log_w -= excess / (1.0 + w + part / (1.0 - part))
-        part = tf.exp(tf.minimum(log_w - log_B, -np.log(2.0)))
-        sigmoid = tf.where(mirrored, 1.0 - part, part)
+            ratio = tf.exp(log_w - log_B)
+            excess = log_w - tf.math.log1p(-ratio) + w - target
+            log_w -= excess / (1.0 + w + ratio / (1.0 - ratio))
+        ratio = tf.exp(tf.minimum(log_w - log_B, -np.log(2.0)))
+        sigmoid = tf.where(mirrored, 1.0 - ratio, ratio)
         slope = Y - (Y + shape) * sigmoid
-        return Mode(slope, tf.sqrt(variance / (1.0 + B * part * (1.0 - part))))
+        return Mode(slope, tf.sqrt(variance / (1.0 + B * ratio * (1.0 - ratio))))
 
     return mode
 

@@ -52,10 +52,10 @@ class ContextPredictions:
         """Take the parts of one output; without the likelihood where that is
         Gaussian.
         """
-        number = int(self.num_latent_gps)
+        num_latents = int(self.num_latent_gps)
         name = type(self.kernel).__name__
-        if number != 1 or isinstance(self.kernel, MultioutputKernel):
-            got = f"near rows with {number} latent functions under {name}"
+        if num_latents != 1 or isinstance(self.kernel, MultioutputKernel):
+            got = f"near rows with {num_latents} latent functions under {name}"
             expected = "one latent function and a kernel of one output"
             raise checks.refusal(
                 "near", got, expected, "Leave out near rows, or use PEPRegression."

@@ -51,11 +51,13 @@ class AttachedMemory(Module):
         dtype = model.data[0].dtype
         arrays = _check_memory(memory, dtype, model.num_latent_gps)
         num_columns = model.data[0].shape[1]
-        number = arrays["Z"].shape[2]
+        num_inducing = arrays["Z"].shape[2]
         expected = f"{num_columns}, as in X"
-        got = f"inducing points of {number} column(s)"
+        got = f"inducing points of {num_inducing} column(s)"
         remedy = "Pass rows with the columns of the"
-        _require(number == num_columns, got, expected, f"{remedy} summarised ones.")
+        _require(
+            num_inducing == num_columns, got, expected, f"{remedy} summarised ones."
+        )
         for name, value in arrays.items():
             setattr(self, name, FixedParameter(value, dtype=dtype))
         self.kept = FixedParameter(
@@ -66,8 +68,8 @@ class AttachedMemory(Module):
 
     def read(self) -> Memory:
         """Return the memory as tensors."""
-        parts = self.Z, self.weights, self.first, self.mean, self.log_constant
-        Z, weights, first, mean, log_constant = map(tf.convert_to_tensor, parts)
+        fields = self.Z, self.weights, self.first, self.mean, self.log_constant
+        Z, weights, first, mean, log_constant = map(tf.convert_to_tensor, fields)
         return Memory(Z, weights, first, mean, log_constant, self.alpha)
 
     def terms(self, model: Any, W: tf.Tensor) -> MemoryTerms:
@@ -193,7 +195,7 @@ def _check_memory(
 
 
 def _check_power(alpha: Any) -> float | None:
-    number = np.asarray(alpha).tolist()
+    power = np.asarray(alpha).tolist()
     return (
-        None if alpha is None else checks.check_real("alpha", number, "[0, 1]", _POWER)
+        None if alpha is None else checks.check_real("alpha", power, "[0, 1]", _POWER)
     )

@@ -182,7 +182,7 @@ class MinibatchLoss(BatchLoss):
 
         def taken_out(totals: Natural, sites: Sites) -> tuple[Natural, Sites]:
             """Totals of the others, and sites of the batch."""
-            of_batch = Sites(*(tf.gather(part, index) for part in sites))
+            of_batch = Sites(*(tf.gather(numbers, index) for numbers in sites))
             sums = natural_sums(batch, of_batch)
             return tf.nest.map_structure(tf.subtract, totals, sums), of_batch
 

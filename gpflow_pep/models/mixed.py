@@ -47,7 +47,7 @@ def _context(model: Any) -> MixedContext:
     q = posterior_factor(model.natural_of_v())
     weights = tf.convert_to_tensor(model.kernel.W)
     L = model._latent_parts.whiten().L
-    root, c = (checks.require_finite(part, "q(u)", ADVICE) for part in (q.W, q.c))
+    root, c = (checks.require_finite(tensor, "q(u)", ADVICE) for tensor in (q.W, q.c))
     return MixedContext(L, root, c, weights)
 
 
@@ -212,8 +212,8 @@ def _sums(model: Any, parts: Parts, W: tf.Tensor) -> RowSums:
 
 def _noise(model: Any, X: tf.Tensor) -> tf.Tensor:
     """[N, P or 1], noise variances."""
-    parts = getattr(model.likelihood, "likelihoods", [model.likelihood])
-    return tf.concat([noise_variance(part, X) for part in parts], axis=1)
+    of_columns = getattr(model.likelihood, "likelihoods", [model.likelihood])
+    return tf.concat([noise_variance(of_column, X) for of_column in of_columns], axis=1)
 
 
 def regression_sites(model: Any) -> tuple[SiteProblem, Sites, LatentMarginals]:

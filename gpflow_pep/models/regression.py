@@ -377,7 +377,7 @@ def _gaussian_likelihood(
     :param num_outputs: The number of outputs with separate noise; None if all outputs
         have the same noise.
     """
-    parts = getattr(likelihood, "likelihoods", None) if num_outputs else None
+    of_columns = getattr(likelihood, "likelihoods", None) if num_outputs else None
     if likelihood is None:
         variances: list[Any] = [1.0 if noise_variance is None else noise_variance]
         if num_outputs:
@@ -392,9 +392,9 @@ def _gaussian_likelihood(
             "noise_variance and likelihood", "both", "one or the other", remedy
         )
     suit = (
-        factors.traits(part).is_gaussian
-        and (num_outputs is None or _takes_any_columns(part))
-        for part in parts or [likelihood]
+        factors.traits(of_column).is_gaussian
+        and (num_outputs is None or _takes_any_columns(of_column))
+        for of_column in of_columns or [likelihood]
     )
     if not all(suit):
         raise checks.refusal(

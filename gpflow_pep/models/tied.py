@@ -262,8 +262,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""
         mean, root = (
-            checks.require_finite(tf.convert_to_tensor(part), "q", ADVICE)
-            for part in (self.q_mu, self.q_sqrt)
+            checks.require_finite(tf.convert_to_tensor(parameter), "q", ADVICE)
+            for parameter in (self.q_mu, self.q_sqrt)
         )
         if self.q_diag:
             root = tf.linalg.diag(tf.transpose(root))
@@ -343,10 +343,10 @@ def _shape_of_q(
     num_inducing = int(inducing_variable.num_inducing)
     if not isinstance(kernel, MultioutputKernel):
         return num_inducing, None
-    number = int(kernel.num_latent_gps)
+    num_latents = int(kernel.num_latent_gps)
     several = isinstance(inducing_variable, MultioutputInducingVariables)
     return (
-        (num_inducing, number) if several else (num_inducing * number, 1)
+        (num_inducing, num_latents) if several else (num_inducing * num_latents, 1)
     )  # in one Gaussian
 
 

@@ -59,8 +59,8 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
     """
     kind = kernel["kind"]
     if kind in _REDUCTIONS:
-        parts = [covariance_with(part, Z) for part in kernel["kernels"]]
-        return lambda X: reduce(_REDUCTIONS[kind], [part(X) for part in parts])
+        terms = [covariance_with(term, Z) for term in kernel["kernels"]]
+        return lambda X: reduce(_REDUCTIONS[kind], [term(X) for term in terms])
     if kind == "Periodic":
         return _periodic(kernel, Z)
     if kind not in KINDS:
@@ -109,8 +109,8 @@ def variance_of(kernel: Description) -> Callable[[Array], Array]:
     """
     kind = kernel["kind"]
     if kind in _REDUCTIONS:
-        parts = [variance_of(part) for part in kernel["kernels"]]
-        return lambda X: reduce(_REDUCTIONS[kind], [part(X) for part in parts])
+        terms = [variance_of(term) for term in kernel["kernels"]]
+        return lambda X: reduce(_REDUCTIONS[kind], [term(X) for term in terms])
     if kind == "Periodic":
         return variance_of(kernel["base_kernel"])
     if kind not in KINDS:

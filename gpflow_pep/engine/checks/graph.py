@@ -51,7 +51,7 @@ def require(
             tf.raw_ops.Assert(condition=condition, data=[text, *numbers], summarize=10)
         ]
     if not bool(condition):
-        printed = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
+        printed = (", ".join(map(str, np.ravel(value)[:10])) for value in numbers)
         raise ValueError(" ".join([message, *printed]))
     return []
 

@@ -85,11 +85,13 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
         change = _of_posterior(A, rows, q, h)
         moments = mixed_marginals(mixing, with_residual(h, rows, alpha))
         power = alpha[:, None]
-        left = cavity(moments, sites, power)
+        of_cavity = cavity(moments, sites, power)
         slope = sites.nu - sites.tau * moments.m
         by_variance = 0.5 * (tilted.delta2 + power * tf.square(tilted.delta1))
-        by_entry = tilted.delta1 * (left.m + parts.mean(X)) + by_variance * left.s
-        by_entry += 0.5 * power * left.s * tf.square(slope)
+        by_entry = (
+            tilted.delta1 * (of_cavity.m + parts.mean(X)) + by_variance * of_cavity.s
+        )
+        by_entry += 0.5 * power * of_cavity.s * tf.square(slope)
         by_entry -= 0.5 * log1p_over_power(-sites.tau * moments.s, power)
         change += tf.reduce_sum(by_entry)
         T_h = tf.linalg.matvec(rows.T, h.mean)
@@ -118,13 +120,15 @@ def _of_posterior(
     ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             slope = tf.transpose(first - tf.linalg.matvec(T, h.mean))[:, None, :]
-            number = int(A.shape[0])
+            num_latents = int(A.shape[0])
             weights = tf.transpose(T, [1, 2, 0])
             all_v = tf.shape(covariance)[0]
-            blocks = tf.split(covariance, number)  # the rows of each latent function
+            blocks = tf.split(
+                covariance, num_latents
+            )  # the rows of each latent function
             weighted = (
                 tf.reshape(A * weights[k][:, None, :], [all_v, -1])
-                for k in range(number)
+                for k in range(num_latents)
             )
             by_A = w * slope - tf.stack(
                 [tf.matmul(*pair) for pair in zip(blocks, weighted)]
@@ -167,7 +171,8 @@ def leave_out(
         likelihood = problem.parts.likelihood
         improper = tf.math.is_nan(variance) & tf.math.is_finite(Y)
         mean, variance = (
-            tf.where(improper, tf.ones_like(part), part) for part in (mean, variance)
+            tf.where(improper, tf.ones_like(moment), moment)
+            for moment in (mean, variance)
         )
         density = entry_log_power_expectation(likelihood, X, mean, variance, Y, power_1)
         return tf.where(improper, tf.constant(np.inf, density.dtype), density)

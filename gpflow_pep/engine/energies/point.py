@@ -145,10 +145,10 @@ def energy_by(
             tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs
         ]
         change += tf.add_n(by_likelihood)
-    left = cavity(fixed_point.marginals, sites, power)
+    of_cavity = cavity(fixed_point.marginals, sites, power)
     slope = sites.nu - sites.tau * m
     terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(
-        s, slope, sites.tau, left.e, power
+        s, slope, sites.tau, of_cavity.e, power
     )
     terms = sum(tf.nest.flatten(extra.joint), terms)
     known = [] if problem.memory is None else [problem.memory.natural]
@@ -255,9 +255,9 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
 
     def log_density(piece: Any) -> tf.Tensor:
         (X, (Y, moments, sites)), projection = piece
-        some = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
+        of_chunk = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
         return _left_out_log_density(
-            some, problem.project(X, projection), moments, sites
+            of_chunk, problem.project(X, projection), moments, sites
         )
 
     rows = problem.rows.Y, fixed_point.marginals, fixed_point.sites
@@ -310,14 +310,14 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     moments = Marginals(m, s + tf.zeros_like(m))
     power = alpha[:, None]
     d = tf.transpose(D)
-    left = cavity(moments, sites, power)
-    mean = left.m + parts.mean(X)
-    variance = left.s + d
+    of_cavity = cavity(moments, sites, power)
+    mean = of_cavity.m + parts.mean(X)
+    variance = of_cavity.s + d
     value = tf.reduce_sum(
         log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
     )
     slope = sites.nu - sites.tau * m
-    value += _site_terms(moments.s, slope, sites.tau, left.e, power)
+    value += _site_terms(moments.s, slope, sites.tau, of_cavity.e, power)
     value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(
         q
     )
@@ -335,9 +335,9 @@ def hessian_product(
     with own_tape([*sites, *variables]) as outer:
         with own_tape(variables) as inner:
             value = _energy_of(converged.rebuild(), sites)
-        first = _gradients_or_zeros(inner, value, variables)
+        gradients = _gradients_or_zeros(inner, value, variables)
         along = tf.add_n(
-            [tf.reduce_sum(a * b) for a, b in zip(vector, first, strict=True)]
+            [tf.reduce_sum(a * b) for a, b in zip(vector, gradients, strict=True)]
         )
     by_nu, by_tau, *direct = _gradients_or_zeros(outer, along, [*sites, *variables])
     by_way_of_sites = converged.gradients("the gradient of log Z", Sites(by_nu, by_tau))

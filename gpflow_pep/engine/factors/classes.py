@@ -75,7 +75,7 @@ def class_probabilities(
     def chunk_probs(rows: Sequence[Tensor]) -> Tensor:
         if of_all_classes is not None:
             return tf.cast(of_all_classes(*rows[1:]), rows[1].dtype)
-        X, Fmu, Fvar = (tf.tile(part, [num_classes, 1]) for part in rows)
+        X, Fmu, Fvar = (tf.tile(values, [num_classes, 1]) for values in rows)
         num_rows = tf.shape(Fmu)[0] // num_classes
         ones = tf.ones([1], Fmu.dtype)
         labels = tf.repeat(tf.range(num_classes, dtype=ones.dtype), num_rows)[:, None]
@@ -98,7 +98,7 @@ def moments_of_labels(
     size = tf.shape(X)[-1]
     X = tf.broadcast_to(X[..., None, :], tf.concat([shape, [size]], axis=0))
     X, mean, variance = (
-        tf.reshape(part, [-1, n]) for part, n in ((X, size), (Fmu, 1), (Fvar, 1))
+        tf.reshape(values, [-1, n]) for values, n in ((X, size), (Fmu, 1), (Fvar, 1))
     )
     p = class_probabilities(likelihood, X, mean, variance, num_classes)
     p /= tf.reduce_sum(p, axis=1, keepdims=True)
@@ -118,15 +118,17 @@ def register_classes(kind: type[Likelihood], **others: Any) -> None:
         return int(likelihood.latent_dim or 0)
 
     def of_likelihood(likelihood: Likelihood) -> Traits:
-        number = count(likelihood)
+        num_classes = count(likelihood)
 
         def predict(
             X: TensorType, Fmu: TensorType, Fvar: TensorType
         ) -> MeanAndVariance:
-            p = class_probabilities(likelihood, X, Fmu, Fvar, number)
+            p = class_probabilities(likelihood, X, Fmu, Fvar, num_classes)
             return p, p - tf.square(p)
 
-        return Traits(num_classes=number, ignores_level=True, predict=predict, **others)
+        return Traits(
+            num_classes=num_classes, ignores_level=True, predict=predict, **others
+        )
 
     support.register(kind)(lambda likelihood, Y: whole_numbers(Y, count(likelihood)))
     layout.register(kind)(lambda likelihood, num_columns: Layout(1, count(likelihood)))
@@ -204,7 +206,7 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
     low, g, high = tf.split(g, [1, _NUM_PLACES, 1])
     b = high - low
     weights = tf.matmul(tf.constant(inverse), g - (low + b * tf.constant(cdf)))
-    low, b, weights = (tf.cast(part, mean.dtype) for part in (low, b, weights))
+    low, b, weights = (tf.cast(values, mean.dtype) for values in (low, b, weights))
     mixed = _mixed(
         places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0)
     )
@@ -235,7 +237,9 @@ def _mixed(
     places: AnyNDArray, weights: Tensor, mean: Tensor, variance: Tensor, needed: Tensor
 ) -> Tensor:
     """Sum Gaussians at places that all rows share, weighted: a matrix product."""
-    m, v = (tf.reshape(tf.stop_gradient(part), [-1, 1]) for part in (mean, variance))
+    m, v = (
+        tf.reshape(tf.stop_gradient(moment), [-1, 1]) for moment in (mean, variance)
+    )
     m = tf.clip_by_value(m, -_FARTHEST, _FARTHEST)  # its square is finite
     x = tf.constant(places, m.dtype)
 
@@ -272,7 +276,7 @@ def _mixed(
         return tf.split(sums(powers, mean, variance), 3, axis=1)
 
     shape = tf.shape(mean)
-    mean, variance = (tf.reshape(part, [-1, 1]) for part in (mean, variance))
+    mean, variance = (tf.reshape(moment, [-1, 1]) for moment in (mean, variance))
     moments = three(tf.stop_gradient(weights), mean, variance)
 
     @tf.custom_gradient
@@ -382,7 +386,8 @@ def _integrate(
         def gradient(upstream: Tensor) -> list[Tensor]:
             once = weighted * offset
             moments = (
-                total(part, mean, variance) for part in (weighted, once, once * offset)
+                total(integrand, mean, variance)
+                for integrand in (weighted, once, once * offset)
             )
             # The offsets are from the constant mean; the difference, 0, has a
             # derivative.

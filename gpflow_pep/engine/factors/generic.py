@@ -113,8 +113,8 @@ class Narrow(NamedTuple):
 
     def between(self, log_prob: Tensor, integral: Tensor) -> Tensor:
         """Go from the density at the mean to the integral over the wider Gaussian."""
-        part = self.variance / self.wider
-        return tf.where(self.rows, log_prob + part * (integral - log_prob), integral)
+        share = self.variance / self.wider
+        return tf.where(self.rows, log_prob + share * (integral - log_prob), integral)
 
 
 def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
@@ -285,18 +285,25 @@ def integrate_density(
         by_half = tf.stop_gradient(rule.mean(values, power, stride=2))
         return rule, values, value, by_half + _outermost(rule, values, value, power)
 
-    rule, values, *both = by_rule(factor)
+    rule, values, *by_coarse = by_rule(factor)
 
     # Without a jump the denser rule has three nodes and no weight: a conditional branch
     # would have no gradient where the sites' equations are differentiated.
-    jumps = _added_by_jumps(rule, values, both[0], power)
+    jumps = _added_by_jumps(rule, values, by_coarse[0], power)
     jump = tf.reduce_any(jumps > 0.0, axis=0)
-    some = tf.reduce_any(jump) if sizes_may_vary() else True
-    structures = [*factor.structures, *_at_jumps(log_prob, rule.nodes.f, jumps, some)]
-    dense = factor._replace(structures=structures, num_nodes=tf.where(some, 600, 3))
+    has_jumps = tf.reduce_any(jump) if sizes_may_vary() else True
+    structures = [
+        *factor.structures,
+        *_at_jumps(log_prob, rule.nodes.f, jumps, has_jumps),
+    ]
+    dense = factor._replace(
+        structures=structures, num_nodes=tf.where(has_jumps, 600, 3)
+    )
     nodes, at_nodes, value, by_half = by_rule(dense)
     by_half += tf.reduce_max(_added_by_jumps(nodes, at_nodes, value, power), axis=0)
-    value, by_half = (tf.where(jump, *pair) for pair in zip((value, by_half), both))
+    value, by_half = (
+        tf.where(jump, *pair) for pair in zip((value, by_half), by_coarse)
+    )
     error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
     message = (
         f"The integral of {type(likelihood).__name__} by the values of its density is"
@@ -342,22 +349,22 @@ def _added_by_jumps(
     """
     excess = expm1_over_power(log_prob - value, alpha)
     weights = tf.maximum(rule.nodes.weights[1:], rule.nodes.weights[:-1])
-    part = weights * tf.abs(excess[1:] - excess[:-1])
-    matters = part > (1.0 + tf.abs(value)) * _AT_JUMP
-    return tf.where(_is_jump(log_prob) & matters, part, tf.zeros_like(part))
+    missed = weights * tf.abs(excess[1:] - excess[:-1])
+    matters = missed > (1.0 + tf.abs(value)) * _AT_JUMP
+    return tf.where(_is_jump(log_prob) & matters, missed, tf.zeros_like(missed))
 
 
 @constant
 def _at_jumps(
-    log_prob: Function, f: Tensor, jumps: Tensor, some: Any
+    log_prob: Function, f: Tensor, jumps: Tensor, has_jumps: Any
 ) -> list[Structure]:
     """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a
     row, if there are some.
     """
-    sizes, first = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
+    sizes, places_of_largest = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
     of_rows = tf.transpose(f, [1, 2, 0])
-    ends = [tf.gather(of_rows, first + k, batch_dims=2) for k in (0, 1)]
-    sizes, low, high = (tf.transpose(part, [2, 0, 1]) for part in (sizes, *ends))
+    ends = [tf.gather(of_rows, places_of_largest + k, batch_dims=2) for k in (0, 1)]
+    sizes, low, high = (tf.transpose(values, [2, 0, 1]) for values in (sizes, *ends))
 
     def halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         middle = 0.5 * (low + high)
@@ -366,7 +373,7 @@ def _at_jumps(
         return tf.where(above, middle, low), tf.where(above, high, middle)
 
     places = tf.while_loop(
-        lambda *_: some, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS
+        lambda *_: has_jumps, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS
     )
     # Where there is no jump the structure is wide and empty, and moves no node.
     scale = tf.where(sizes > 0.0, _AT_JUMP * (high - low), tf.constant(np.inf, f.dtype))

@@ -99,11 +99,13 @@ def prob_is_largest(
         return tf.where(is_label[1:], x[:1], x[1:])
 
     label_variance = of_label(v)
-    others = of_others(v)
+    other_variances = of_others(v)
     precision = tf.math.rsqrt(
-        others + _SMALLEST_RATIO * tf.stop_gradient(label_variance)
+        other_variances + _SMALLEST_RATIO * tf.stop_gradient(label_variance)
     )
-    label_variance += _SMALLEST_RATIO * tf.stop_gradient(tf.reduce_min(others, axis=0))
+    label_variance += _SMALLEST_RATIO * tf.stop_gradient(
+        tf.reduce_min(other_variances, axis=0)
+    )
     margin = (of_label(m) - of_others(m)) * precision
     largest = prob_above_all(margin, tf.sqrt(label_variance) * precision)
     return largest, 1.0 - largest
@@ -136,7 +138,7 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
         a = _unwatched(margin)
         b = _unwatched(rate)
         most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
-        few, many = (most <= _most_cubes(number) for number in _RULE.num_even)
+        few, many = (most <= _most_cubes(num_nodes) for num_nodes in _RULE.num_even)
         values = tf.cond(
             many,
             partial(_integrals, _even_nodes(few, a.dtype), a, b),
@@ -145,10 +147,10 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
 
         def gradient(upstream: Tensor) -> Sequence[Tensor]:
             def of_nodes(nodes: _Nodes, *inputs: Tensor) -> Tensor:
-                *both, upstream = map(tf.identity, inputs)
-                with own_tape(both) as tape:
-                    values = _integrals(nodes, *both)
-                return tf.concat(tape.gradient(values, both, upstream), axis=0)
+                *arguments, upstream = map(tf.identity, inputs)
+                with own_tape(arguments) as tape:
+                    values = _integrals(nodes, *arguments)
+                return tf.concat(tape.gradient(values, arguments, upstream), axis=0)
 
             return tf.split(_over_panels(of_nodes, 2 * a.shape[0], a, b, upstream), 2)
 
@@ -177,19 +179,19 @@ class _Nodes(NamedTuple):
     weights: Tensor
 
 
-def _most_cubes(number: int) -> float:
+def _most_cubes(num_nodes: int) -> float:
     """Find the largest sum of the rates' cubes for which so many even nodes are
     accurate.
     """
-    step = (_RULE.end - _RULE.start) / (number - 1)
+    step = (_RULE.end - _RULE.start) / (num_nodes - 1)
     return float((_RULE.largest_step / step) ** 3 - 1.0)
 
 
 def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
     """Give even nodes, the lesser number of them where few do."""
 
-    def rule(number: int) -> AnyNDArray:
-        t = np.linspace(_RULE.start, _RULE.end, number)
+    def rule(num_nodes: int) -> AnyNDArray:
+        t = np.linspace(_RULE.start, _RULE.end, num_nodes)
         weights = np.exp(-0.5 * t * t)
         weights /= weights.sum()
         # Exact for the first two moments: derivatives then give a tilted variance that
@@ -251,8 +253,8 @@ def _over_panels(
     places, sizes = np.polynomial.legendre.leggauss(_RULE.num_in_panel)
     # From 0 to 2, with weights for a density that is that of the standard normal at 0.
     places, sizes = (
-        tf.constant(part[:, None], dtype)
-        for part in (1.0 + places, sizes / np.sqrt(2.0 * np.pi))
+        tf.constant(column[:, None], dtype)
+        for column in (1.0 + places, sizes / np.sqrt(2.0 * np.pi))
     )
     # NaN where a row is, which TensorFlow 2.16 makes 0 of in a product with 0.
     zeros = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
@@ -265,7 +267,7 @@ def _over_panels(
         )
         rows = positions(start < last_end)
         begin, stop, *some = (
-            tf.gather(part, rows, axis=-1) for part in (start, end, *inputs)
+            tf.gather(column, rows, axis=-1) for column in (start, end, *inputs)
         )
         half = 0.5 * (stop - begin)
         t = begin + half * places

@@ -48,8 +48,8 @@ def _student_t(
         distance = Y - mean
         by_power = tf.maximum(alpha * variance, tiny)
         b, c = (
-            part / tf.square(distance)
-            for part in (tf.square(root), (df + 1.0) * by_power)
+            values / tf.square(distance)
+            for values in (tf.square(root), (df + 1.0) * by_power)
         )
         m = tf.sqrt(tf.maximum(1.0 - 3.0 * (b + c), 0.0)) / 3.0
         cosine = (1.0 / 27.0 + 0.5 * b - (b + c) / 6.0) / m**3

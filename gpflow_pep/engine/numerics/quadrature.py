@@ -114,12 +114,12 @@ class _Stretch(NamedTuple):
         return tf.sign(y) * t
 
 
-def _even_column(start: float, number: TensorType, dtype: tf.DType) -> tf.Tensor:
+def _even_column(start: float, count: TensorType, dtype: tf.DType) -> tf.Tensor:
     """Make even steps up to 1, [Q, 1, 1], by fewer operations than the 75 of
     ``tf.linspace``.
     """
-    part = tf.range(number, dtype=dtype) / tf.cast(number - 1, dtype)
-    return (start + (1.0 - start) * part)[:, None, None]
+    share = tf.range(count, dtype=dtype) / tf.cast(count - 1, dtype)
+    return (start + (1.0 - start) * share)[:, None, None]
 
 
 def _compose(
@@ -192,13 +192,13 @@ def stretched_nodes(
         for structure in structures
     ]
     stretches, ends = _compose(standard, low, high)
-    number: TensorType = num_nodes
+    count: TensorType = num_nodes
     if largest_step is not None and sizes_may_vary():
         steps = tf.math.ceil(tf.reduce_max(ends[1] - ends[0]) / largest_step)
-        number = (
+        count = (
             tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1
         )  # NaN gives the most
-    fraction = _even_column(0.0, number, mean.dtype)
+    fraction = _even_column(0.0, count, mean.dtype)
     x = ends[0] + (ends[1] - ends[0]) * fraction
     spacing = tf.ones_like(x)
     for stretch in reversed(stretches):
@@ -312,10 +312,10 @@ def zoom_in(
         hot = tf.one_hot(best, _SEARCH_NODES, axis=0, dtype=x.dtype)
         at_end = (best == 0) | (best == _SEARCH_NODES - 1)
         # To the lower one of the neighbours.
-        left, right = (
+        low, high = (
             tf.reduce_sum(tf.roll(hot, by, axis=0) * values, axis=0) for by in (-1, 1)
         )
-        drop = tf.reduce_max(values, axis=0) - tf.minimum(left, right)
+        drop = tf.reduce_max(values, axis=0) - tf.minimum(low, high)
         step = 2.0 * reach / (_SEARCH_NODES - 1.0)
         finer = at_end | (drop > 0.5) | (step > 1.0)
         width = step * tf.math.rsqrt(2.0 * tf.maximum(drop, _SMALL_DROP))

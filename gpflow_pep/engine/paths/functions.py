@@ -94,7 +94,7 @@ class Paths(tf.Module):
         self._seed = checks.check_seed(seed)
         parts, q = state()
         self._parts = _PartsOfPaths(parts).copy()
-        self._q = [tf.Variable(part, trainable=False) for part in q]
+        self._q = [tf.Variable(tensor, trainable=False) for tensor in q]
         self._draws = self._create(num_features)
         self._chunk_size = min(draws.chunk_size for draws in self._draws)
         self._draw()
@@ -106,16 +106,18 @@ class Paths(tf.Module):
             if self._of_latents
             else [self._parts.kernel]
         )
-        number = max(len(kernels), len(variables))  # 1 where all share both, or L
+        num_functions = max(
+            len(kernels), len(variables)
+        )  # 1 where all share both, or L
         origin = np.mean(points_and_blur(variables[0])[0], axis=0)
         # Or q is one Gaussian over the inducing variables of all.
-        num_latent = max(self._q[0].shape[1], number)
-        draws = Draws(self.num_paths, num_latent // number, num_features, origin)
+        num_latent = max(self._q[0].shape[1], num_functions)
+        draws = Draws(self.num_paths, num_latent // num_functions, num_features, origin)
         return [
             PosteriorDraws(
                 kernels[k % len(kernels)], variables[k % len(variables)], draws
             )
-            for k in range(number)
+            for k in range(num_functions)
         ]
 
     @property
@@ -132,7 +134,7 @@ class Paths(tf.Module):
         for draws in self._draws:
             seen.append(draws.resample(random))
             noise.append(random.standard_normal(seen[-1].shape))
-        mean, root = (np.asarray(part, np.float64) for part in self._q)
+        mean, root = (np.asarray(tensor, np.float64) for tensor in self._q)
         # [S, L, M] of every latent function, or [S, 1, Q M] under one Gaussian over
         # those of all.
         drawn = np.concatenate(noise, axis=1).reshape(self.num_paths, *root.shape[:2])

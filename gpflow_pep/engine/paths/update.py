@@ -107,7 +107,7 @@ class PosteriorDraws(tf.Module):
 
 def _solved(L: AnyNDArray, v: AnyNDArray, u: AnyNDArray) -> AnyNDArray:
     """Compute c, [S, C, M]."""
-    columns = [part.reshape(-1, len(L)).T for part in (v, u)]
+    columns = [values.reshape(-1, len(L)).T for values in (v, u)]
     whitened = columns[0] - solve_triangular(L, columns[1], lower=True)
     return solve_triangular(L, whitened, lower=True, trans=1).T.reshape(v.shape)
 

@@ -208,7 +208,7 @@ def predict_from_near_rows(
     def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
         X, index = rows
         conditioned = condition_groups(parts, context, X[:, None], index)
-        mean, root, variance = (part[:, 0] for part in conditioned.under(context))
+        mean, root, variance = (values[:, 0] for values in conditioned.under(context))
         if full_cov:
             return mean, root, conditioned.g[..., 0]
         return mean, variance + tf.reduce_sum(tf.square(root), axis=1)
@@ -220,8 +220,8 @@ def predict_from_near_rows(
     mean, root, g = moments
     rows, place = tf.unique(tf.reshape(index, [-1]))
     num_new = tf.shape(index)[0]
-    number = tf.shape(index)[1]
-    entries = tf.stack([tf.repeat(tf.range(num_new), number), place], axis=1)
+    num_near = tf.shape(index)[1]
+    entries = tf.stack([tf.repeat(tf.range(num_new), num_near), place], axis=1)
     G = tf.scatter_nd(entries, tf.reshape(g, [-1]), [num_new, tf.size(rows)])
     X = tf.concat([Xnew, tf.gather(context.X, rows)], axis=0)
     D = _project_groups(parts, context.L, X[None])[1][0]
@@ -257,7 +257,9 @@ def predict_by_levels(
         for level in tf.unstack(noise):
             near_noise = level + tf.zeros_like(targets[..., 0])
             conditioned = _condition_on_rows(A, D, targets, near_noise)
-            mean, root, variance = (part[:, 0] for part in conditioned.under(context))
+            mean, root, variance = (
+                values[:, 0] for values in conditioned.under(context)
+            )
             means.append(mean)
             variances.append(variance + tf.reduce_sum(tf.square(root), axis=1))
         return tf.stack(means, axis=1), tf.stack(variances, axis=1)
@@ -302,7 +304,7 @@ def predict_from_blocks(
         X = Xnew[start[k] : stop[k]]
         index = blocks.rows[blocks.start[b] : blocks.start[b + 1]]
         conditioned = condition_groups(parts, context, X[None], index[None])
-        mean, root, variance = (part[0] for part in conditioned.under(context))
+        mean, root, variance = (values[0] for values in conditioned.under(context))
         if full_cov:
             columns = [start[k], num_new - stop[k]]
             return mean, root, tf.pad(conditioned.D[0], [[0, 0], columns])

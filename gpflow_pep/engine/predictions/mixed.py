@@ -103,11 +103,11 @@ def _between_rows(
     """Compute the covariances of g between rows, [Q, Q, N, N]."""
     columns = whitened_columns(A, q)
     kernels = parts.kernel.latent_kernels
-    number = len(columns)
+    num_latents = len(columns)
     size = tf.shape(A)[1]
-    blocks: list[list[Any]] = [[None] * number for _ in range(number)]
-    for k in range(number):
-        for r in range(k, number):
+    blocks: list[list[Any]] = [[None] * num_latents for _ in range(num_latents)]
+    for k in range(num_latents):
+        for r in range(k, num_latents):
             product = tf.matmul(
                 columns[k][(r - k) * size :], columns[r], transpose_a=True
             )
@@ -169,7 +169,7 @@ class CoregionalisedPosterior(ComputedPosterior):
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         context = self._compute()
         return tuple(
-            PrecomputedValue(part, (False,) * part.shape.rank) for part in context
+            PrecomputedValue(tensor, (False,) * tensor.shape.rank) for tensor in context
         )
 
     def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:

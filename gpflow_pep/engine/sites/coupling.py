@@ -91,8 +91,8 @@ class CurvatureFactor(NamedTuple):
         """Take this one as long as its curvature is close: that changes the path, not
         its end.
         """
-        parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
-        change, size = map(tf.stop_gradient, parts)
+        sums = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
+        change, size = map(tf.stop_gradient, sums)
         # A factor is used again as long as the curvature has changed by less than this
         # part of it.
         return tf.cond(

@@ -76,10 +76,10 @@ def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sit
     remaining = tf.maximum(1.0 - alpha * sites.tau * v, tf.constant(1e-12, m.dtype))
     v_c = tf.maximum(v, tiny) / remaining
     m_c = (m - alpha * v * sites.nu) / remaining
-    flat = [tf.reshape(part, [-1, 1]) for part in (m_c, v_c)]
-    X, Y = (tf.reshape(part, [-1, part.shape[2]]) for part in (rows.X, rows.Y))
+    flat = [tf.reshape(values, [-1, 1]) for values in (m_c, v_c)]
+    X, Y = (tf.reshape(values, [-1, values.shape[2]]) for values in (rows.X, rows.Y))
     tilted = tilted_derivatives(likelihood, X, *flat, Y, tf.reshape(alpha, [-1]))
-    delta1, delta2 = (tf.reshape(part, tf.shape(m)) for part in tilted[1:])
+    delta1, delta2 = (tf.reshape(values, tf.shape(m)) for values in tilted[1:])
     shrinks = tf.minimum(
         delta2, tf.zeros_like(delta2)
     )  # a precision below 0 is left at 0

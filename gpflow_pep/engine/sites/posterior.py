@@ -135,16 +135,18 @@ class Independent(NamedTuple):
     ) -> Natural:
         """Sum the sites of some rows."""
         G, b = natural = sites_of_rows(projection.A, sites)
-        part = self.prior_part
-        return natural if part is None else Natural(part * G, tf.sqrt(part) * b)
+        scale = self.prior_part
+        return natural if scale is None else Natural(scale * G, tf.sqrt(scale) * b)
 
     def view(
         self, projection: Projection, q: PosteriorFactor, sites: Sites, alpha: tf.Tensor
     ) -> View:
         """Compute the moments under q of what sites are functions of."""
         m, s = moments = marginals(projection.A, q)
-        part = self.prior_part
-        return View(moments if part is None else Marginals(tf.sqrt(part) * m, part * s))
+        scale = self.prior_part
+        return View(
+            moments if scale is None else Marginals(tf.sqrt(scale) * m, scale * s)
+        )
 
     def residual(self, projection: Any) -> tf.Tensor | float:
         """[N, L], the variance of f beside that of what its site is a function of."""
@@ -407,10 +409,10 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
         :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`.
     """
     m, s = tf.unstack(marginals)
-    first, F_tau = tf.unstack(F, axis=-3)
+    F_mean, F_tau = tf.unstack(F, axis=-3)
     if not coupled:
-        first -= m * F_tau
-    return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)
+        F_mean -= m * F_tau
+    return tf.stack([tf.sqrt(s) * F_mean, s * F_tau], axis=-3)
 
 
 def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:

@@ -42,8 +42,8 @@ class Differences(NamedTuple):
         depth = solver.depth if size <= solver.deep_sites else solver.small_depth
         shape = x.shape if x.shape.is_fully_defined() else tf.shape(x)
         room = tf.zeros(tf.concat([[depth], shape], 0), x.dtype)
-        number = 2 + with_F
-        return cls(tf.constant(0), tf.stack([x] * number), (room,) * number)
+        num_kinds = 2 + with_F
+        return cls(tf.constant(0), tf.stack([x] * num_kinds), (room,) * num_kinds)
 
     def forgotten(self) -> "Differences":
         """Remember nothing."""
@@ -108,9 +108,11 @@ class State(NamedTuple):
 
 def meets(state: State, solver: Solver) -> tf.Tensor:
     """Whether the goal is met."""
-    first = state.first_mean_square
+    first_mean_square = state.first_mean_square
     least = solver.goal.mean_square_residual
-    relative = tf.where(first < solver.far, solver.of_first * first, 0.0)
+    relative = tf.where(
+        first_mean_square < solver.far, solver.of_first * first_mean_square, 0.0
+    )
     mean_square = tf.clip_by_value(relative, least, solver.largest_factor * least)
     return (state.residual < solver.goal.tolerance) | (state.mean_square < mean_square)
 
@@ -127,18 +129,22 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
     each tensor that it reads or returns. The others are passed on by one branch for
     all.
     """
-    both = zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)
-    pairs = [(a, b, a is b or (a.shape.num_elements() or 0) > 2_000) for a, b in both]
+    tensors = zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)
+    pairs = [
+        (a, b, a is b or (a.shape.num_elements() or 0) > 2_000) for a, b in tensors
+    ]
     take = tf.raw_ops.Select  # tf.where broadcasts the condition: several times as long
-    parts = [a if same else take(condition=condition, x=a, y=b) for a, b, same in pairs]
+    results = [
+        a if same else take(condition=condition, x=a, y=b) for a, b, same in pairs
+    ]
     passed_on = [k for k, (a, b, same) in enumerate(pairs) if same and a is not b]
     if passed_on:
-        first, second = zip(*(pairs[k][:2] for k in passed_on))
+        accepted, otherwise = zip(*(pairs[k][:2] for k in passed_on))
         for k, tensor in zip(
-            passed_on, tf.cond(condition, lambda: first, lambda: second)
+            passed_on, tf.cond(condition, lambda: accepted, lambda: otherwise)
         ):
-            parts[k] = tensor
-    return tf.nest.pack_sequence_as(state, parts)
+            results[k] = tensor
+    return tf.nest.pack_sequence_as(state, results)
 
 
 def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> State:
@@ -228,30 +234,34 @@ def propose(
 
     looks_back = state.accelerates | is_newton if by_newton else state.accelerates
     step, probing = tf.cond(looks_back, with_differences, plain_step)
-    first, tau = tf.unstack(state.x + step)
+    nu, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    return tf.stack([first, tau]), (
+    return tf.stack([nu, tau]), (
         state._replace(probing=probing) if by_newton else state
     )
 
 
 def _what_is_left(
-    state: State, features: Features, r: tf.Tensor, dr: tf.Tensor, *parts: tf.Tensor
+    state: State,
+    features: Features,
+    r: tf.Tensor,
+    dr: tf.Tensor,
+    *differences: tf.Tensor,
 ) -> list[tf.Tensor]:
     r"""Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for
     which :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
 
     :param r: The scaled residual.
     :param dr: Its differences, [depth, 2, N, L].
-    :param parts: Each p, like these: dx + dF for a step, dF for what it leaves of F.
+    :param differences: Each p, like these: dx + dF for a step, dF for what it leaves of F.
     """
     depth = tf.shape(dr)[0]
     rows = tf.reshape(dr, [depth, -1])
-    both = (
+    sums_of_rows = (
         tf.matmul(rows, rows, transpose_b=True),
         tf.matmul(rows, tf.reshape(r, [-1, 1])),
     )
-    products, moments = _constants(*both)
+    products, moments = _constants(*sums_of_rows)
     squares = tf.linalg.diag_part(products)
     known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
@@ -263,17 +273,17 @@ def _what_is_left(
     normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
     gamma = column * tf.linalg.solve(normal, column * moments)
     sums = (
-        tf.matmul(gamma, tf.reshape(part, [depth, -1]), transpose_a=True)
-        for part in parts
+        tf.matmul(gamma, tf.reshape(difference, [depth, -1]), transpose_a=True)
+        for difference in differences
     )
-    return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
+    return [state.F - tf.reshape(difference, tf.shape(state.F)) for difference in sums]
 
 
-def _constants(*parts: tf.Tensor) -> list[tf.Tensor]:
+def _constants(*values: tf.Tensor) -> list[tf.Tensor]:
     """Stop gradients: none is taken, but TensorFlow prepares a loop's where several
     tapes watch.
     """
-    return list(map(tf.stop_gradient, parts))
+    return list(map(tf.stop_gradient, values))
 
 
 def _either(

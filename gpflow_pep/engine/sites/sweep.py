@@ -108,16 +108,16 @@ def match_moments(
     """
     (X, Y, alpha), latents = problem.rows, problem.latents
     power = tf.expand_dims(alpha, 1)
-    left = cavity(q, sites, power)
+    of_cavity = cavity(q, sites, power)
     d = latents.residual(projection)
     # A cavity whose variance is so many times the prior's is refused: it is about to be
     # improper.
-    proper = (left.e > 0.0) & (left.s + d <= 10.0 * prior.variance)
+    proper = (of_cavity.e > 0.0) & (of_cavity.s + d <= 10.0 * prior.variance)
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
-    m = tf.where(proper, left.m, zeros)
-    s = tf.where(proper, left.s, zeros)
+    m = tf.where(proper, of_cavity.m, zeros)
+    s = tf.where(proper, of_cavity.s, zeros)
     arguments = problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha
     moments, by_parameters = latents.tilted(*arguments, variables)
     tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
@@ -130,9 +130,15 @@ def match_moments(
     without_target = latents.without_target(Y)
     if without_target is not None:
         proper |= without_target
-    of_chunk = [tf.expand_dims(part, 0) for part in by_parameters]
+    of_chunk = [tf.expand_dims(derivative, 0) for derivative in by_parameters]
     return _Matched(
-        target, limited, tf.reduce_all(proper, axis=1), left, q.s + d, moments, of_chunk
+        target,
+        limited,
+        tf.reduce_all(proper, axis=1),
+        of_cavity,
+        q.s + d,
+        moments,
+        of_chunk,
     )
 
 
@@ -174,8 +180,8 @@ def sweep(
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
     known = [] if problem.memory is None else [problem.memory.natural]
     known += [] if others is None else [others]
-    for part in known:
-        natural = tf.nest.map_structure(tf.add, natural, part)
+    for derivative in known:
+        natural = tf.nest.map_structure(tf.add, natural, derivative)
     q = posterior_factor(natural)
     variables = parameters(problem)
 
@@ -185,9 +191,9 @@ def sweep(
         view = latents.view(projection, q, sites, alpha)
         if coupled:
             sites = Sites(sites.nu + sites.tau * view.marginals.m, sites.tau)
-        some = problem._replace(rows=SiteRows(X, Y, alpha))
+        of_chunk = problem._replace(rows=SiteRows(X, Y, alpha))
         matched = match_moments(
-            some, projection, view.marginals, prior, sites, variables
+            of_chunk, projection, view.marginals, prior, sites, variables
         )
         proper, joint = latents.joint_terms(
             matched.proper, view, projection, sites, alpha
@@ -206,7 +212,9 @@ def sweep(
     proper = tf.reduce_all(matched.proper)
     target = matched.sites
     limited = matched.limited
-    by_parameters = [tf.reduce_sum(part, axis=0) for part in matched.by_parameters]
+    by_parameters = [
+        tf.reduce_sum(derivative, axis=0) for derivative in matched.by_parameters
+    ]
     if coupled:
         target, limited, factor = _coupled_targets(
             problem, sites, matched, moments, q, factor
@@ -300,9 +308,9 @@ def infer(
     if coupled:
         # 0 where B is not positive definite.
         w = posterior_factor(natural_sums(problem, initial)).w
-        first = initial.nu - initial.tau * on_rows(problem, w)
-        first = tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
-        initial = Sites(first, initial.tau)
+        lambda_ = initial.nu - initial.tau * on_rows(problem, w)
+        lambda_ = tf.where(tf.math.is_finite(lambda_), lambda_, tf.zeros_like(lambda_))
+        initial = Sites(lambda_, initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
 
     def evaluate(sites: Sites, stage: Stage, before: _AtFixedPoint) -> SweepEvaluation:
@@ -329,8 +337,8 @@ def infer(
     )
     if not coupled:
         return fixed_point
-    (first, tau), m = fixed_point.sites, fixed_point.marginals.m
-    return fixed_point._replace(sites=Sites(first + tau * m, tau))
+    (lambda_, tau), m = fixed_point.sites, fixed_point.marginals.m
+    return fixed_point._replace(sites=Sites(lambda_ + tau * m, tau))
 
 
 def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:

@@ -108,8 +108,10 @@ def select_alpha(
     scores = []
     for alpha in alphas:
         log_density = densities.get(alpha, np.nan * densities[best])
-        parts = log_density, densities[best] - log_density
-        numbers = [float(rule(part)) for part in parts for rule in (np.mean, sem)]
+        quantities = log_density, densities[best] - log_density
+        numbers = [
+            float(rule(quantity)) for quantity in quantities for rule in (np.mean, sem)
+        ]
         scores.append(AlphaScore._make([alpha, *numbers, failures.get(alpha, "")]))
     kind = "leave-one-out" if validation is None else "held-out"
     return AlphaSelection(best, tuple(scores), kind)

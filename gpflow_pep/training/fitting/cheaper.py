@@ -139,7 +139,7 @@ class SharedLosses:
             return maximise(model, objective=objective, **options)
         state = state_of(model)
         data = tuple(map(tf.convert_to_tensor, model.data))
-        columns = [tuple(part.shape[1:]) for part in data]
+        columns = [tuple(array.shape[1:]) for array in data]
         shapes = ((variable.trainable, *variable.shape) for variable in state)
         key = (
             cache_key,
@@ -160,7 +160,7 @@ class SharedLosses:
             return maximise(loss, **options)
         finally:
             assign(state, loss.state)
-            assign(loss.model.data, [part[:0] for part in data])
+            assign(loss.model.data, [array[:0] for array in data])
             self._losses[key] = loss
             for oldest in list(self._losses)[:-MOST]:
                 del self._losses[oldest]
@@ -180,8 +180,8 @@ def _loss_of_any_rows(
     """Make the loss of a copy that stands for models with any number of rows."""
     template = copy_of(model)
     rows = [
-        tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False)
-        for part in data
+        tf.Variable(array, shape=[None, *array.shape[1:]], trainable=False)
+        for array in data
     ]
     set_unchecked(template, data=tuple(rows))
     if isinstance(template, InternalDataModel):

@@ -249,7 +249,7 @@ class _Run:
 
 def _evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> _Point:
     """Evaluate the loss of a row; refuse what is not finite."""
-    value, gradient = (part / num_rows for part in loss(x))
+    value, gradient = (quantity / num_rows for quantity in loss(x))
     if value == np.inf:
         raise ValueError(NO_FACTOR)
     if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
@@ -403,13 +403,13 @@ def maximise(
     began = time.perf_counter()
     with warnings_of_graphs_dropped():
         try:
-            first = _evaluate(loss, loss.parameters(), loss.num_rows())
+            start = _evaluate(loss, loss.parameters(), loss.num_rows())
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(reason(error)) from error
     compile_seconds = time.perf_counter() - began
     deadline = np.inf if seconds is None else began + seconds
 
-    ascents = _ascend_from_all(loss, first, moves, limits, deadline, callback, progress)
+    ascents = _ascend_from_all(loss, start, moves, limits, deadline, callback, progress)
     best = max(ascents, key=lambda ascent: ascent.objective)
     final = best.objective
     if time.perf_counter() < deadline:
@@ -444,10 +444,12 @@ def _with_more_points(
     def train_until(model: GPModel, ends: float = deadline) -> MaximiseRecord:
         return train(model, seconds=max(ends - time.perf_counter(), 1e-3))
 
-    some, rows = leave_rows_out(model, seed)
-    left_out: Any = tuple(np.asarray(part)[rows] for part in model.data)
-    points, _ = add_points(some, train_until, left_out, seed=seed, deadline=deadline)
-    model.inducing_variable = some.inducing_variable
+    trained_on, rows = leave_rows_out(model, seed)
+    left_out: Any = tuple(np.asarray(array)[rows] for array in model.data)
+    points, _ = add_points(
+        trained_on, train_until, left_out, seed=seed, deadline=deadline
+    )
+    model.inducing_variable = trained_on.inducing_variable
     return train_until(model)._replace(points=points)
 
 

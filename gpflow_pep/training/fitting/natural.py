@@ -113,7 +113,7 @@ class NaturalGradients(NamedTuple):
 
     @property
     def variables_of_q(self) -> list[tf.Variable]:
-        return [part.unconstrained_variable for part in self.q]
+        return [parameter.unconstrained_variable for parameter in self.q]
 
     @property
     def variables(self) -> list[tf.Variable]:

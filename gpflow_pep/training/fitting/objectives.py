@@ -217,8 +217,8 @@ class WholeLoss:
         )
         if known is not None:
             return known
-        some = tf.nest.flatten(self.model.data)[0]
-        return int(some.shape[0] or tf.shape(some)[0])
+        array = tf.nest.flatten(self.model.data)[0]
+        return int(array.shape[0] or tf.shape(array)[0])
 
     def parameters(self) -> AnyNDArray:
         """Read the trainable parameters, unconstrained, in one vector."""
@@ -292,9 +292,9 @@ def variables_of_optimizer(
     model: GPModel, variables_of_q: Sequence[tf.Variable] = ()
 ) -> list[tf.Variable]:
     """Find the trainable variables but those of q, which natural gradients train."""
-    others = set(map(id, variables_of_q))
-    variables = [v for v in model.trainable_variables if id(v) not in others]
-    if not variables and not others:
+    not_trained = set(map(id, variables_of_q))
+    variables = [v for v in model.trainable_variables if id(v) not in not_trained]
+    if not variables and not not_trained:
         raise refusal(
             "model",
             "no trainable parameter",

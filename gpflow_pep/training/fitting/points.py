@@ -76,12 +76,12 @@ def held_out_densities(
 
     def density() -> AnyNDArray:
         posterior = model.posterior()
-        parts = []
-        for some in gen_batches(len(X), _CHUNK):
-            moments = posterior.predict_f(X[some])
-            arguments = model.likelihood, X[some], *moments, Y[some], power
-            parts.append(rule.log_power_expectation(*arguments))
-        values = tf.concat(parts, axis=0)
+        by_chunk = []
+        for rows in gen_batches(len(X), _CHUNK):
+            moments = posterior.predict_f(X[rows])
+            arguments = model.likelihood, X[rows], *moments, Y[rows], power
+            by_chunk.append(rule.log_power_expectation(*arguments))
+        values = tf.concat(by_chunk, axis=0)
         return np.asarray(
             checks.require_finite(values, "log density of held-out rows", _ADVICE)
         )
@@ -150,9 +150,9 @@ def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
     rows, without them .90.)
     """
     X, Y = map(np.asarray, model.data)
-    number = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
+    num_left_out = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
     order = np.random.default_rng(seed).permutation(len(X))
-    out, rest = np.split(order, [number])
+    out, rest = np.split(order, [num_left_out])
     copies = copies_of(X, Y)
     rest = rest[~np.isin(copies[rest], copies[out])]
     return with_data(model, (X[rest], Y[rest])), out
@@ -168,12 +168,13 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     codes = pd.util.hash_pandas_object(
         pd.DataFrame(X + 0.0), index=False
     )  # 64 bits of each: fast
-    _, first, group = np.unique(codes, return_index=True, return_inverse=True)
+    _, first_places, group = np.unique(codes, return_index=True, return_inverse=True)
     several = (
-        np.bincount(group, np.any((Y[first][group] != Y) & ~np.isnan(Y), axis=1)) > 0.0
+        np.bincount(group, np.any((Y[first_places][group] != Y) & ~np.isnan(Y), axis=1))
+        > 0.0
     )
     copies = np.where(several[group], len(X) + np.arange(len(X)), group)
-    if 2 * (number := len(np.unique(copies))) > len(X):
+    if 2 * (num_distinct := len(np.unique(copies))) > len(X):
         return copies
     is_y = np.sum(several) > 0.1 * np.sum(
         np.bincount(group) > 1
@@ -181,7 +182,7 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     levels = max(
         len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T
     )
-    return copies if levels >= max(number / 2, 10) else np.arange(len(X))
+    return copies if levels >= max(num_distinct / 2, 10) else np.arange(len(X))
 
 
 def numbers_of_copies(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray | None:
@@ -345,9 +346,10 @@ def _most_points(model: GPModel, deadline: float = np.inf) -> int:
     """
     if isinstance(model, PEPRegression) and not is_mixed(model.kernel):
         return MOST_POINTS if deadline == np.inf else len(model.data[0]) // 2
-    number = len(latent_kernels(model.kernel))
+    num_latents = len(latent_kernels(model.kernel))
     return max(
-        CHEAP_POINTS, int(np.sqrt(MOST_WORK / len(np.asarray(model.data[0]))) / number)
+        CHEAP_POINTS,
+        int(np.sqrt(MOST_WORK / len(np.asarray(model.data[0]))) / num_latents),
     )
 
 
@@ -357,10 +359,12 @@ def check_grows(model: Any) -> None:
     """
     kind = isinstance(model, (PEPRegression, PEP))
     if not kind or type(_points_of(model)) is not InducingPoints:
-        part = type(_points_of(model) if kind else model).__name__
+        kind_of_part = type(_points_of(model) if kind else model).__name__
         expected = "PEPRegression, PEP or PEPClassification with inducing points [M, D]"
         remedy = "Leave it out, and the model keeps its inducing variables."
-        raise checks.refusal("num_inducing", f"'auto' with {part}", expected, remedy)
+        raise checks.refusal(
+            "num_inducing", f"'auto' with {kind_of_part}", expected, remedy
+        )
     has_parts = model.memory is not None or model.alpha.shape.rank != 0
     if model.rows.cut.block_rows is not None or has_parts:
         got = "'auto' with blocks, a memory or a power for each row"
@@ -402,8 +406,8 @@ def _with_more(
     """
     points = Z.numpy()
     known = set(map(bytes, points))
-    others = [row for row in candidates[: 2 * number] if bytes(row) not in known]
-    points = np.concatenate([points, others[: number - len(points)]])
+    new_points = [row for row in candidates[: 2 * number] if bytes(row) not in known]
+    points = np.concatenate([points, new_points[: number - len(points)]])
     options: dict[str, Any] = {
         "transform": Z.transform,
         "prior": Z.prior,

@@ -115,10 +115,10 @@ def _correlations(Y: AnyNDArray) -> AnyNDArray:
     centred = Y - np.nanmean(Y, axis=0)
     scaled = np.where(there, centred / _nonzero(np.nanstd(Y, axis=0)), 0.0)
     weights = there.astype(Y.dtype)
-    both = weights.T @ weights
+    products = weights.T @ weights
     squares = np.square(scaled).T @ weights
     R = scaled.T @ scaled / _nonzero(np.sqrt(squares * squares.T))
-    R = np.where(both < 3, 0.0, R)
+    R = np.where(products < 3, 0.0, R)
     np.fill_diagonal(R, 1.0)
     values, vectors = np.linalg.eigh(R)
     R = (vectors * np.maximum(values, 0.0)) @ vectors.T
@@ -134,9 +134,9 @@ def _nonzero(sizes: AnyNDArray) -> AnyNDArray:
 def _with_variance_1(kernel: Kernel) -> Kernel:
     """Copy a kernel, with variance 1 that is not trained."""
     kernel = deepcopy(kernel)
-    for part in _parts_with_scale(kernel):
-        part.variance.assign(np.ones(part.variance.shape))
-        set_trainable(part.variance, False)
+    for term in _parts_with_scale(kernel):
+        term.variance.assign(np.ones(term.variance.shape))
+        set_trainable(term.variance, False)
     return kernel
 
 
@@ -145,15 +145,15 @@ def _parts_with_scale(kernel: Kernel) -> list[Any]:
     relative.
     """
     if isinstance(kernel, (Sum, Product)):
-        parts = kernel.kernels[:1] if isinstance(kernel, Sum) else kernel.kernels
-        return [scaled for part in parts for scaled in _parts_with_scale(part)]
+        terms = kernel.kernels[:1] if isinstance(kernel, Sum) else kernel.kernels
+        return [scaled for term in terms for scaled in _parts_with_scale(term)]
     return [kernel] if hasattr(kernel, "variance") else []
 
 
 def _stretched(kernel: Kernel, factor: float) -> Kernel:
     """Copy a kernel, with all lengthscales multiplied by a factor."""
     kernel = deepcopy(kernel)
-    for part in (kernel, *kernel.submodules):
-        if hasattr(part, "lengthscales"):
-            part.lengthscales.assign(factor * part.lengthscales)
+    for module in (kernel, *kernel.submodules):
+        if hasattr(module, "lengthscales"):
+            module.lengthscales.assign(factor * module.lengthscales)
     return kernel
