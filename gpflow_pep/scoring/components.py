@@ -65,9 +65,10 @@ class Component(NamedTuple):
 def component_of(described: Mapping[str, Any]) -> Component:
     """Prepare predictions of a component.
 
-    :param described: ``kernel``, ``likelihood``, ``any_row``, ``Z``, ``a``, and ``roots``, R
-        of each latent function, or ``L`` and ``reductions``, I - S of each; with near
-        rows what :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
+    :param described: ``kernel``, ``likelihood``, ``any_row``, ``Z``, ``a``, and
+        ``roots``, R of each latent function, or ``L`` and ``reductions``, I - S of
+        each; with near rows what
+        :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
     :raises ValueError: If the kernel or likelihood has no form in NumPy.
     """
     check_likelihood(described["likelihood"])

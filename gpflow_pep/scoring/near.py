@@ -40,10 +40,10 @@ def moments_from_near_rows(
 ) -> Callable[[Array], tuple[Array, Array]]:
     """Prepare the mean and variance of f, [N, P] each, at rows X [N, D].
 
-    :param described: A component: ``kernel`` and ``Z``; ``near``, how many near rows; the
-        training rows ``X``, their targets ``r`` less the mean function, and ``noise``
-        variances, which labels have not; ``precision``, 1 by the scales of the inputs;
-        and of u ``L``, ``mean``, ``root``.
+    :param described: A component: ``kernel`` and ``Z``; ``near``, how many near rows;
+        the training rows ``X``, their targets ``r`` less the mean function, and
+        ``noise`` variances, which labels have not; ``precision``, 1 by the scales of
+        the inputs; and of u ``L``, ``mean``, ``root``.
     """
     kernel = described["kernel"]
     near = described["near"]

@@ -253,7 +253,8 @@ def _what_is_left(
 
     :param r: The scaled residual.
     :param dr: Its differences, [depth, 2, N, L].
-    :param differences: Each p, like these: dx + dF for a step, dF for what it leaves of F.
+    :param differences: Each p, like these: dx + dF for a step, dF for what it leaves of
+        F.
     """
     depth = tf.shape(dr)[0]
     rows = tf.reshape(dr, [depth, -1])
