@@ -127,13 +127,15 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         reset_sites: bool = False,
     ) -> None:
         X, Y = self._check_data(data, kernel)
-        number = num_latent_gps
         if is_mixed(kernel):
-            parts = kernel, inducing_variable, Y, number
-            inducing_variable = mixed_arguments(*parts, memory=memory)
-            number = None
-        (check_entries if is_mixed(kernel) else check_support)(likelihood, Y)
-        num_latent_gps = check_num_latent(number, likelihood, Y)
+            inducing_variable = mixed_arguments(
+                kernel, inducing_variable, Y, num_latent_gps, memory=memory
+            )
+            num_latent_gps = None  # the likelihood has one of each column
+            check_entries(likelihood, Y)
+        else:
+            check_support(likelihood, Y)
+        num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
         super().__init__(
             kernel,
             likelihood,

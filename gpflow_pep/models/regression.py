@@ -118,19 +118,26 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         chunk_size: int | None = None,
     ) -> None:
         X, Y = self._check_data(data)
-        number = each = int(Y.shape[1]) if is_mixed(kernel) else None
         if is_mixed(kernel):
-            options: dict[str, Any] = {"blocks": blocks, "memory": memory}
-            parts = kernel, inducing_variable, Y, num_latent_gps
-            inducing_variable = mixed_arguments(*parts, **options)
+            inducing_variable = mixed_arguments(
+                kernel,
+                inducing_variable,
+                Y,
+                num_latent_gps,
+                blocks=blocks,
+                memory=memory,
+            )
+            num_latent_gps = int(Y.shape[1])
+            noisy = _gaussian_likelihood(likelihood, noise_variance, num_latent_gps)
+            check_entries(noisy, Y)
         else:
             if not isinstance(kernel, SharedIndependent):
                 checks.check_single_output(kernel)
-            number = checks.check_num_outputs(num_latent_gps, Y)
-        noisy = _gaussian_likelihood(likelihood, noise_variance, each)
-        (_check_targets if each is None else check_entries)(noisy, Y)
+            num_latent_gps = checks.check_num_outputs(num_latent_gps, Y)
+            noisy = _gaussian_likelihood(likelihood, noise_variance, None)
+            _check_targets(noisy, Y)
         super().__init__(
-            kernel, noisy, inducing_variable, mean_function, number, alpha, X
+            kernel, noisy, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
         self._check_latent(shared=True)
         self._set_rows((X, Y), Cut(), chunk_size)

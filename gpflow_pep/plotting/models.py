@@ -10,6 +10,8 @@ from ..engine.checks import as_vector, as_vectors, refusal, require_same_length
 from . import canvas
 from .canvas import BEST, FIT, color_of
 
+_STYLES = "--", "-.", ":"
+
 
 class Inducing(NamedTuple):
     """Positions of inducing variables."""
@@ -26,7 +28,7 @@ def inducing_points_of(model: Any) -> list[Inducing]:
 
     :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
         ``PEPClassifier``, or an inducing variable.
-    :raises ValueError: If it has nan inducing variable with inputs Z.
+    :raises ValueError: If it has no inducing variable with inputs Z.
     """
     scaler = getattr(model, "input_scaler_", None)
     variables: Any = model
@@ -111,9 +113,12 @@ def alpha_sweep(
     low, high = _heights(values, errors, np.reshape(list(others.values()), (-1, 2)))
     for number, (name, (value, error)) in enumerate(others.items(), start=2):
         color = color_of(number)
-        style = ("--", "-.", ":")[number % 3]
-        arrow = " ↑" if value > high else " ↓" if value < low else ""
-        text = f"{name}: {value:.4g}{arrow}"
+        style = _STYLES[number % len(_STYLES)]
+        text = f"{name}: {value:.4g}"
+        if value > high:
+            text += " ↑"
+        elif value < low:
+            text += " ↓"
         ax.axhline(value, color=color, linestyle=style, zorder=2, label=text)
         ax.axhspan(value - error, value + error, color=color, alpha=0.1, linewidth=0)
     ticks = alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6)

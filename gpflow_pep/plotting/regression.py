@@ -197,9 +197,9 @@ def regression_1d(
     x = x[order]
     mean = mean[order]
     std = std[order]
-    pairs = (
-        data if isinstance(data, Mapping) else {} if data is None else {"data": data}
-    )
+    if data is None:
+        data = {}
+    pairs = data if isinstance(data, Mapping) else {"data": data}
     for number, (name, pair) in enumerate(pairs.items()):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{type(pair).__name__} for {name!r}"

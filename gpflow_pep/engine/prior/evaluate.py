@@ -338,8 +338,9 @@ def skip_autograph(method: Function) -> Function:
 
     @functools.wraps(method)
     def chosen(self: Any, *arguments: Any, **options: Any) -> Any:
-        plain = tf.executing_eagerly() or is_plain(self)
-        return (unconverted if plain else method)(self, *arguments, **options)
+        if tf.executing_eagerly() or is_plain(self):
+            return unconverted(self, *arguments, **options)
+        return method(self, *arguments, **options)
 
     return chosen  # type: ignore[return-value]
 
@@ -355,9 +356,9 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
 
         @functools.wraps(checked)
         def chosen(*arguments: Any, **options: Any) -> Any:
-            return (checked if tf.executing_eagerly() else traced)(
-                *arguments, **options
-            )
+            if tf.executing_eagerly():
+                return checked(*arguments, **options)
+            return traced(*arguments, **options)
 
         return tf.autograph.experimental.do_not_convert(chosen)
 

@@ -124,11 +124,10 @@ def count_columns(inducing_variable: InducingVariables) -> int | None:
     others.
     """
     of_latent = split_outputs(inducing_variable)[0]
-    return (
-        None
-        if isinstance(of_latent, InducingPatches)
-        else (*(of_latent.shape or ()), None, None)[1]
-    )
+    shape = of_latent.shape
+    if isinstance(of_latent, InducingPatches) or shape is None or len(shape) < 2:
+        return None
+    return shape[1]
 
 
 def example_inputs(inducing_variable: InducingVariables) -> tf.Tensor | None:
