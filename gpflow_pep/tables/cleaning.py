@@ -24,7 +24,7 @@ from .formats import (
     stripped,
 )
 from .notes import Note, sentences
-from .numbers import SURE_UNIT, is_limit
+from .numbers import LIMIT, SURE_UNIT, is_limit
 from .readings import (
     DROPPED,
     ID_NAME,
@@ -37,8 +37,6 @@ from .readings import (
 )
 from .suspicions import MIN_ROWS, stuck, suspicions
 
-#: The column of the limits of rows, beside that of the target.
-LIMIT = "limit (-1: at most, 1: at least)"
 #: What the name of a column of the first or the second of two numbers ends with.
 _HALF = re.compile(r" \([12] of 2\)$")
 Kind = Literal["numbers", "classes"]

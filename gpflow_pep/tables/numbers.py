@@ -18,6 +18,8 @@ _NO_UNITS = ("am", "pm", "st", "nd", "rd", "th")
 #: Units that are so in a column of few numbers too; others may be names, such as 2 WD
 #: and 4 WD.
 SURE_UNIT = re.compile(rf"[%‰°:]|{_MONEY}")
+#: The column of the limits of rows, beside the column of the target.
+LIMIT = "limit (-1: at most, 1: at least)"
 _LIMIT = re.compile(r"[<>≤≥]=?\s*")
 _CLOCK = re.compile(
     r"(?P<h>\d{1,4})(?::(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d(?:[.,]\d+)?))?)?"
