@@ -1,5 +1,5 @@
 # Every target prepares the environment in .venv by itself; only python3 and make are needed.
-# Another interpreter: make PYTHON=python3.12 setup (in a clone without .venv).
+# Another interpreter: make PYTHON=python3.13 setup (in a clone without .venv).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,11 +7,10 @@ STAMP := $(VENV)/.installed
 
 TF_CPP_MIN_LOG_LEVEL ?= 3
 export TF_CPP_MIN_LOG_LEVEL
-# A message, where pip would try for minutes to compile an old NumPy and then fail.
 CHECK_PYTHON := import sys; version = sys.version_info[:2]; \
-	sys.exit(None if (3, 10) <= version <= (3, 12) else \
-	"Got Python %d.%d, expected 3.10 to 3.12 (GPflow needs NumPy 1, which has no build for \
-	others): call make PYTHON=python3.12, for example." % version)
+	sys.exit(None if (3, 10) <= version <= (3, 13) else \
+	"Got Python %d.%d, expected 3.10 to 3.13, for which TensorFlow has builds: call \
+	make PYTHON=python3.13, for example." % version)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -19,7 +18,7 @@ TRY ?= full
 # Of docs: more options of Sphinx, such as -D plot_gallery=0, which runs no tutorial.
 DOCS ?=
 # Of test-matrix: interpreters by name or path, versions, and which tests (see tests/tools/matrix.py).
-PYTHONS ?= python3.10 python3.11 python3.12
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13
 ENDS ?= oldest newest
 TESTS ?= fast
 .PHONY: help setup test slow faults reliability test-matrix dist lint types docs demo bench \
@@ -29,10 +28,19 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r target text; do printf '%-20s %s\n' "$$target" "$$text"; done
 
+# uv, since pip cannot override what GPflow asks of NumPy (pyproject.toml) and takes twice as
+# long. The bytecode is compiled here, because containers often let no later process write it,
+# and TensorFlow then takes twice as long to load, each time. pip is for an index that only
+# pip's settings name.
 $(STAMP): setup.cfg pyproject.toml constraints.txt
 	@test -x $(BIN)/pip || $(PYTHON) -c '$(CHECK_PYTHON)'
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,docs]'
+	@echo 'Installing into $(VENV): uv downloads some 800 MB (TensorFlow is 550 MB), unless its'
+	@echo 'cache has them, and compiles the bytecode. The environment takes 3 GB.'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	$(BIN)/python -m uv pip install --python $(BIN)/python --compile-bytecode \
+		--constraint constraints.txt --editable '.[dev,docs]' \
+		|| $(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@
 
 setup: $(STAMP)  ## create .venv and install the package with all it needs (once)
@@ -44,7 +52,7 @@ test: $(STAMP)  ## run the tests, except the slow ones
 slow: $(STAMP)  ## run the tests that take long or gigabytes
 	$(BIN)/python -m pytest -m slow
 
-faults: $(STAMP)  ## break the package in thirty places, one at a time, and see the tests notice
+faults: $(STAMP)  ## break the package in many places, one at a time, and see the tests notice
 	$(BIN)/python tests/tools/faults.py
 
 reliability: $(STAMP)  ## run the campaign of docs/performance.rst; TRY=quick or TRY=long for less or more

@@ -33,8 +33,7 @@ from gpflow.utilities import Dispatcher
 from gpflow.utilities.ops import square_distance
 from tensorflow import Tensor
 
-from gpflow_pep.engine.checks import refusal
-from gpflow_pep.engine.checks.arrays import as_matrix
+from gpflow_pep.engine.checks import as_matrix, refusal
 
 #: Below it the distance counts as this, so that its derivative is finite at 0.
 _SMALLEST_SQUARE = 1e-36

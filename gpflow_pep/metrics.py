@@ -1,4 +1,4 @@
-"""How good predictions of held-out rows are.
+"""Scores of predictions of held-out rows.
 
 Standardised scores follow section 2.5 of Rasmussen and Williams, *Gaussian Processes
 for Machine Learning*, MIT Press, 2006. Each column of several targets is standardised
@@ -43,7 +43,7 @@ def _check_labels(labels: AnyNDArray, num_classes: int) -> None:
     if not inside.all():
         expected = f"whole numbers from 0 to {num_classes - 1}"
         remedy = (
-            "Encode the classes, as the columns of their probabilities are in order."
+            "Encode the classes in the order of the columns of their probabilities."
         )
         raise checks.refusal("labels", values[~inside].flat[0], expected, remedy)
 
@@ -60,7 +60,7 @@ def _positive_variance(name: str, Y: AnyNDArray) -> AnyNDArray:
             name = name if Y.shape[1] == 1 else f"column {number} of {name}"
             got = f"zero variance ({len(column)} rows, all {column[0]})"
             remedy = "A standardised score needs more rows."
-            raise checks.refusal(name, got, "targets that differ", remedy)
+            raise checks.refusal(name, got, "targets that vary", remedy)
     variance: AnyNDArray = np.var(Y, axis=0)
     return variance
 
@@ -69,7 +69,7 @@ def _positive_variance(name: str, Y: AnyNDArray) -> AnyNDArray:
 def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
     """Compute the standardised mean squared error.
 
-    It is mean((Y − mean)²) / var(Y) of a column, and the mean of those over the
+    The error of a column is mean((Y − mean)²) / var(Y), and the result is its mean over
     columns: 0 is perfect, 1 is as good as predicting the mean of each column
     everywhere. It does not depend on the unit of any column.
 
@@ -86,7 +86,7 @@ def smse(Y: AnyNDArray, mean: AnyNDArray) -> float:
 
 @check_shapes("log_density: [shape...]")
 def mean_nlpd(log_density: AnyNDArray) -> float:
-    """Compute the mean negative log density, −mean(log p(yₙ)): in nats, lower is
+    """Compute the mean negative log density, −mean(log p(yₙ)), in nats; lower is
     better.
 
     :param log_density: log p(yₙ | training data) of each held-out row.
@@ -104,11 +104,11 @@ def mean_nlpd(log_density: AnyNDArray) -> float:
 def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     """Compute the standardised mean log loss.
 
-    It is the mean negative log density of a row minus that under the trivial model, in
-    which each column is a Gaussian of its own with the mean and the variance of its
-    training targets; the log density of a row is the sum over its columns. 0 is as good
-    as the trivial model, negative is better. It does not depend on the units of Y as
-    long as all three arguments share them.
+    The loss is the mean negative log density of a row minus the same under the trivial
+    model, in which each column is a separate Gaussian with the mean and the variance of
+    its training targets. The log density of a row is the sum over its columns. 0 is as
+    good as the trivial model, negative is better. It does not depend on the units of Y
+    if all three arguments share them.
 
     :param Y: Held-out targets, [N] or a column for each output.
     :param log_density: log p(yₙ | training data) of each held-out row [N], a density in
@@ -141,7 +141,7 @@ def coverage(
     :param Y: Held-out targets.
     :param mean: Predicted means of y.
     :param variance: Predicted variances of y, noise included.
-    :param level: A number in (0, 1), how much of the probability an interval holds.
+    :param level: The probability that an interval contains, a number in (0, 1).
     :raises ValueError: If an array is empty or not finite, a variance is not positive,
         or `level` is outside (0, 1).
     """
@@ -169,7 +169,7 @@ def error_rate(labels: AnyNDArray, predicted: AnyNDArray) -> float:
 
 
 class Calibration(NamedTuple):
-    """What :func:`calibration` returns: a number for each bin that is not empty, and
+    """The result of :func:`calibration`: a number for each bin that is not empty, and
     the error.
     """
 
@@ -194,18 +194,19 @@ def calibration(
     (Naeini, Cooper and Hauskrecht, *Obtaining well calibrated probabilities using
     Bayesian binning*, AAAI 2015).
 
-    :param labels: The held-out classes, whole numbers from 0; or 1 where an event
-        occurred, else 0.
-    :param probability: Of each class, [N, C]; or of an event, such as a class, [N].
-    :param num_bins: Bins from 0 to 1, at least 1.
+    :param labels: The held-out classes, whole numbers from 0; or 1 if an event
+        occurred, otherwise 0.
+    :param probability: The probability of each class, [N, C], or of an event, such as a
+        class, [N].
+    :param num_bins: The number of bins from 0 to 1, at least 1.
     :raises ValueError: If an array is empty or not finite, a probability is outside [0,
-        1], a label is none of the classes, or there is no bin.
+        1], a label is not one of the classes, or there is no bin.
     """
     checks.check_positive("num_bins", num_bins, "Pass 10, for example.")
     labels, probability = _as_floats(labels=labels, probability=probability)
     if np.min(probability) < 0.0 or np.max(probability) > 1.0 + 1e-6:
         got = f"values from {np.min(probability)} to {np.max(probability)}"
-        remedy = "Pass probabilities, and not their logarithms or counts."
+        remedy = "Pass probabilities, not their logarithms or counts."
         raise checks.refusal("probability", got, "numbers from 0 to 1", remedy)
     of_event = np.ndim(probability) == 1
     _check_labels(labels, 2 if of_event else probability.shape[1])

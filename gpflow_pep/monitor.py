@@ -1,5 +1,5 @@
-"""A bar for ``gpflow.monitor``; GPflow's own tasks write and draw what models have, see
-the page on training::
+"""A progress bar for ``gpflow.monitor``. GPflow's tasks write and draw the state of
+models, see the page on training::
 
     with pep.monitor.ProgressBar(100) as bar:
         gpflow.optimizers.Scipy().minimize(
@@ -21,11 +21,11 @@ from .training.fitting.full_batch import bar
 
 
 class ProgressBar(MonitorTask):
-    """A bar on stderr, for as long as it is entered with ``with``.
+    """A progress bar on stderr, which is shown inside of ``with``.
 
-    :param num_steps: How many steps the optimiser takes at most.
-    :param values: Computes what to show beside the bar, numbers by name, such as the
-        loss.
+    :param num_steps: The largest number of steps of the optimiser.
+    :param values: A function that computes numbers to show beside the bar, by name,
+        such as the loss.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class ProgressBar(MonitorTask):
     def run(self, **unused_kwargs: Any) -> None:
         """Move the bar.
 
-        :raises ValueError: If it was not entered.
+        :raises ValueError: If the bar is used outside of ``with``.
         """
         if self._show is None:
-            expected = "to be in use as `with ProgressBar(...) as bar:`"
-            remedy = "Put the optimisation inside of such a block."
+            expected = "use inside of `with ProgressBar(...) as bar:`"
+            remedy = "Put the optimisation inside such a block."
             raise refusal(
                 "ProgressBar", "a step before it was entered", expected, remedy
             )

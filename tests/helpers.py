@@ -41,7 +41,7 @@ def refusals(table: dict[str, Callable[[], Any]]) -> Callable[..., None]:
 def skip_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let estimators keep their first parameters."""
     record = MaximiseRecord(0.0, 0, 0, 0, 0.0, True, "", np.zeros(1), 0.0, ())
-    for module in ("estimators.trainer", "training.fitting.cheaper"):
+    for module in ("estimators.single.trainer", "training.fitting.cheaper"):
         monkeypatch.setattr(f"gpflow_pep.{module}.maximise", lambda *_, **__: record)
 
 

@@ -31,7 +31,7 @@ from examples.benchmarks.classification import lbfgs, read
 from examples.common import arguments, squared_exponential
 from examples.data_sets import DIRECTORY, Labelled
 from examples.papers.waveform import waveform
-from gpflow_pep.estimators.trainer import TOLERANCE, WINDOW
+from gpflow_pep.estimators.single.trainer import TOLERANCE, WINDOW
 from gpflow_pep.likelihoods import log_power_expectation
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.training import maximise

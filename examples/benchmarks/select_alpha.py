@@ -33,7 +33,7 @@ from examples.data_sets import (
     standardised,
 )
 from examples.papers.summaries import mean_interval
-from gpflow_pep.estimators.trainer import TOLERANCE, WINDOW
+from gpflow_pep.estimators.single.trainer import TOLERANCE, WINDOW
 from gpflow_pep.likelihoods import log_power_expectation
 from gpflow_pep.models import PEPClassification, PEPRegression
 from gpflow_pep.training import maximise, select_alpha

@@ -1,5 +1,5 @@
-"""The main job: a table in, models compared on held-out rows, one of them and a report
-out.
+"""Comparison of models on the held-out rows of a table, which saves one model and a
+report.
 
 Names are imported when they are first used, so that the help of the command line does
 not wait for TensorFlow.

@@ -27,9 +27,9 @@ from sklearn.preprocessing import StandardScaler
 from ..engine.factors import check_num_latent, check_support
 from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.base import MANY_POINTS, MOST_ROWS
-from ..estimators.parts import CLASSES, NUMBERS, ROWS, make_likelihood
+from ..estimators.recipe.regression import EXACT_ROWS
 from ..estimators.separate import SeparateRegressors
-from ..estimators.stack import EXACT_ROWS
+from ..estimators.single.parts import CLASSES, NUMBERS, ROWS, make_likelihood
 from ..likelihoods import LogNormal
 from ..tables.cleaning import Cleaned
 from .settings import AUTO, COUNTS, GAUSSIAN, INITS, Settings

@@ -435,6 +435,7 @@ def compare(
     settings = {setting.name: options.pop(setting.name) for setting in fields(Settings)}
     with _bad_input():
         checked = Settings(**settings)
+        _announce("Reading the table ...")
         cleaned = _read(data, targets, example, options, checked)
         checked.check_data(cleaned.kind, len(cleaned.targets))
         _check_results(out, data)
@@ -482,6 +483,12 @@ def _check_results(out: Path, data: Path | None) -> None:
         )
 
 
+def _announce(step: str) -> None:
+    """Show on a terminal what takes seconds before anything else is shown."""
+    if sys.stderr.isatty():
+        Console(stderr=True).print(step, style="dim")
+
+
 def _compare_alone(
     cleaned: "Cleaned", settings: Settings, out: Path, jobs: int
 ) -> "Comparison":
@@ -500,8 +507,7 @@ def _compare_alone(
             got = "a folder that another process is writing"
             remedy = "Choose another folder, or wait."
             raise BadInput(str(refusal("--out", got, "one writer at a time", remedy)))
-        if sys.stderr.isatty():
-            Console(stderr=True).print("Loading TensorFlow ...", style="dim")
+        _announce("Loading TensorFlow ...")
         with fits_in_processes(jobs):
             return _compare(cleaned, settings, out)
 

@@ -24,14 +24,14 @@ FEWEST_ROWS, FEWEST_REPEATS = 100, 2
 
 
 class Details(NamedTuple):
-    """Details of the saved model beside its scores.
+    """Details of the saved model in addition to its scores.
 
-    :param importance: By input: by how much the loss of held-out rows of the first part
-        grows where the input is permuted over the rows, "mean" and "error"; None if
+    :param importance: For each input, "mean" and "error" of the increase of the loss on
+        held-out rows of the first part if the input is permuted over the rows; None if
         there was no time for it.
-    :param learning: Held-out predictions of the first part, by the number of rows that
-        were trained on, in order of it.
-    :param unfinished: The numbers of rows of those whose fit did not converge.
+    :param learning: Held-out predictions of the first part, by the number of training
+        rows, in ascending order.
+    :param unfinished: The numbers of training rows with which the fit did not converge.
     """
 
     importance: pd.DataFrame | None

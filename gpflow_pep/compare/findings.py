@@ -63,7 +63,7 @@ SURE_ERRORS, MOST_NAMED = 2.0, 3
 
 
 def summarise(comparison: Comparison) -> pd.DataFrame:
-    """Sum a comparison up: a row for each model, by its name.
+    """Summarise a comparison in a table with a row for each model, by its name.
 
     Columns are "alpha" (NaN for the default and baselines); each metric, its mean over
     parts, and as "_se" the standard error of that (NaN for a single part);
@@ -221,10 +221,10 @@ def _better_baselines(
 
 
 def findings(comparison: Comparison) -> list[tuple[str, str]]:
-    """List sentences about a comparison after their kinds: "result", "warning" or
+    """Return sentences about a comparison, each with its kind: "result", "warning" or
     "advice".
     """
-    results, advice = ["No model could be trained in every part: see the messages."], []
+    results, advice = ["No model could be trained in every part; see the messages."], []
     if comparison.best is not None:
         results = [quality(comparison), ranking(comparison)]
         advise = (
@@ -318,7 +318,7 @@ def _of_numbers(comparison: Comparison, held_out: pd.DataFrame) -> str:
         comparison.likelihood == LOGARITHMS,
     )
     share, error = (
-        f"its 90% intervals hold {of_rows.inside(table).mean():.0%} of the targets.",
+        f"its 90% intervals contain {of_rows.inside(table).mean():.0%} of the targets.",
         "",
     )
     variance = "of the variance of " + "the logarithm of " * logarithms
@@ -364,8 +364,8 @@ def _of_classes(comparison: Comparison, table: pd.DataFrame) -> str:
     frequent = table["true"].value_counts(normalize=True).iloc[0]
     area = of_rows.area_under_curve(labels, probability)
     text = (
-        f"names the right class for {right:.0%} of the rows; always naming the most"
-        " frequent"
+        f"predicts the right class for {right:.0%} of the rows; always predicting the"
+        " most frequent"
     )
     text += f" one is right for {frequent:.0%}."
     has_area = probability.shape[1] == 2 and np.isfinite(area)
@@ -379,7 +379,7 @@ def usable_for(comparison: Comparison) -> str:
     if ended := _cut_short(comparison):
         return ended
     if any(_too_good(comparison)):
-        return "Read the warning of such scores before you use it."
+        return "Read the warning about these scores before you use it."
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
         return "Do not use it: it predicts no better than a constant."
@@ -395,7 +395,7 @@ def usable_for(comparison: Comparison) -> str:
         sentences = _use_of_numbers(comparison, better)
     if better:
         errors = USES[METRICS[kind][1].name]
-        sentences.append(f"For {errors}, take {better}.")
+        sentences.append(f"For {errors}, use {better}.")
     return " ".join(sentences)
 
 
@@ -421,7 +421,7 @@ def _use_of_classes(comparison: Comparison, better: str) -> str:
     """
     if missed := _missed(comparison):
         return (
-            f"Use its probabilities to rank rows; do not rely on it to name {missed}."
+            f"Use its probabilities to rank rows; do not rely on it to find {missed}."
         )
     if better:
         return "Use its probabilities."
@@ -446,7 +446,7 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     sentences = []
     if unknown:
         sentences.append(
-            f"Its {centre} of {_list(unknown)} are no better than a constant: look at"
+            f"Its {centre} of {_list(unknown)} are not better than a constant: look at"
             " the rows that it predicts worst."
         )
     elif good:
@@ -547,7 +547,7 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
     and why.
     """
     if names := comparison.left_out:
-        yield f"The time was over before these began: {_list(names)}. Raise --minutes."
+        yield f"The time ran out before these began: {_list(names)}. Raise --minutes."
     bad = [fit for fit in comparison.fits if fit.failed or not fit.converged]
     for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
         models = [
@@ -599,17 +599,15 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
             yield f"{name} is unstable: the NLPD is {nlpd:.2f} in {where}."
         gain, smaller, _, values = gain_over_trivial(comparison, name)
         size = f"{abs(gain):{'.3f' if abs(gain) < 10.0 else '.3g'}}"
-        text = f"{name} has no better NLPD than the baseline '{TRIVIAL[kind]}'"
+        text = f"{name} does not have a better NLPD than the baseline '{TRIVIAL[kind]}'"
         text += f" ({size} {'lower' if gain > 0.0 else 'higher'})"
         if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
             yield (
-                f"{text}: it learnt nothing from these inputs that holds for other"
+                f"{text}: it learnt nothing from these inputs that is true of other"
                 " rows."
             )
         elif gain < LEAST_GAIN:
-            yield (
-                f"{text}, but its {values}: it is too sure of itself where it is wrong."
-            )
+            yield (f"{text}, but its {values}: it is too certain when it is wrong.")
 
 
 def _too_good(comparison: Comparison) -> Iterator[str]:
@@ -631,9 +629,9 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
         names = _list([repr(name) for name in computed or suspects[:most_named]])
         by = f", nearly all by {names}" if names else ""
         yield (
-            f"Too good to be true? {share:.1%} of the {words}{by}. Leave out"
-            " (--drop) what is computed from the target, or is not known when a"
-            " row is predicted; else trust the scores."
+            f"Too good to be true? {share:.1%} of the {words}{by}. Leave out (--drop)"
+            " inputs that are computed from the target, or that are not known when a"
+            " row is predicted. If there are none, trust the scores."
         )
 
 
@@ -693,8 +691,8 @@ def given_others(comparison: Comparison) -> str:
         f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()
     ]
     return (
-        "Where the other targets of a row are known, the saved model of all targets"
-        f" has an RMSE of {_list(parts)} (held-out rows of the first"
+        "If the other targets of a row are known, the saved model of all targets has"
+        f" an RMSE of {_list(parts)} (held-out rows of the first"
         f" {comparison.settings.parts()[0]})." * bool(parts)
     )
 
@@ -717,8 +715,8 @@ def counts(comparison: Comparison) -> str:
     options = " or ".join(f"--likelihood {name}" for name in names)
     return (
         f"The targets are counts, {y.min():g} to {y.max():g}: try {options}. Compare"
-        " their errors with these, not their NLPD: they predict probabilities, not"
-        " densities."
+        " their errors with these, but not their NLPD, because they predict"
+        " probabilities and not densities."
     )
 
 
@@ -735,13 +733,13 @@ def inputs_that_matter(comparison: Comparison) -> str:
     ]
     if not matters:
         return (
-            "No input matters by itself: permuting the values of any one of them makes"
-            f" the {metric.heading} no worse than chance does."
+            "No input matters by itself: permuting the values of any single input"
+            f" does not make the {metric.heading} worse than chance does."
         )
     return (
-        f"What matters most, of {counted(len(table), 'input')}:"
-        f" {_list(matters[:MOST_NAMED])}. In brackets is how much worse the"
-        f" {metric.heading} is if the values of this input are permuted."
+        f"The most important of {counted(len(table), 'input')}:"
+        f" {_list(matters[:MOST_NAMED])}. The number in brackets shows how much worse"
+        f" the {metric.heading} is if the values of the input are permuted."
     )
 
 
@@ -754,7 +752,7 @@ def more_rows(comparison: Comparison) -> str:
     if unfinished := {half, whole} & {*comparison.details.unfinished}:
         sizes = _list([str(size) for size in sorted(unfinished)])
         return (
-            "Whether more rows would help is not known: training on"
+            "It is not known whether more rows would help, because training on"
             f" {sizes} rows did not converge."
         )
     change = of_rows.difference_over_rows(metric, learning[half], learning[whole])
@@ -768,8 +766,8 @@ def more_rows(comparison: Comparison) -> str:
                 "look for wrong entries among the rows that are predicted worst"
                 if comparison.settings.time_column is None
                 else (
-                    "the latest rows are worth more than older ones, which may not"
-                    " hold now"
+                    "the latest rows are worth more than older rows, which may be out"
+                    " of date"
                 )
             )
         )
@@ -788,10 +786,13 @@ def _of_scorer(comparison: Comparison) -> str:
         return ""
     held = comparison.model[-1].rows_held_
     in_model = held.in_model("the folder model")
-    words = f"{in_model}: keep it as private as the rows are."
+    words = f"{in_model}: keep it as private as the rows."
     reason = why_no_scorer(comparison.model)
     if reason:
-        return f"{words} No folder scorer, for predictions without TensorFlow: {reason}"
+        return (
+            f"{words} There is no folder scorer for predictions without TensorFlow:"
+            f" {reason}"
+        )
     words = f"{words} {held.in_scorer('the folder scorer')}"
     if held.scorer == 0:
         return f"{words}."

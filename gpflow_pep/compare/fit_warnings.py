@@ -13,8 +13,8 @@ from ..models import ConvergenceWarning
 from ..models.base import NO_FACTOR, TrialWarning
 
 _NOT_CONVERGED = (
-    "its optimiser or its sites stopped at their limit of steps; its scores may be"
-    " worse than they could be."
+    "the optimiser or the sites stopped at the limit of steps; the scores may be"
+    " worse than possible."
 )
 #: Of each kind of warning of the library, what it means for a row of the table of
 #: scores.
@@ -22,15 +22,15 @@ MEANINGS: dict[type[Warning], str] = {
     ConvergenceWarning: _NOT_CONVERGED,
     NotConverged: _NOT_CONVERGED,
     TrialWarning: (
-        "training met parameters at which the model cannot be computed, and went on"
-        " from others; its scores may be worse than they could be."
+        "training met parameters at which the model cannot be computed, and continued"
+        " from others; the scores may be worse than possible."
     ),
     JitterWarning: (
         "some inducing points nearly coincide, and a little noise was added to them;"
-        " its scores are hardly changed."
+        " the scores hardly change."
     ),
     AccuracyWarning: (
-        "an integral of the likelihood is not exact; its scores are approximate."
+        "an integral of the likelihood is not exact; the scores are approximate."
     ),
 }
 #: In the place of what the library advises those who write programs.

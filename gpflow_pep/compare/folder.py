@@ -53,8 +53,7 @@ def check_folder(out: Path) -> None:
     for name in (*files, *(name for name in NAMES if os.path.lexists(out / name))):
         if name not in earlier or (out / name).is_dir():
             expected = (
-                f"only files that an earlier run has written, which {MANIFEST} there"
-                " lists"
+                f"only files that an earlier run wrote, which are listed in {MANIFEST}"
             )
             raise refusal(str(out), f"{name} in it", expected, _REMEDY)
     for name, description in FOLDERS.items():

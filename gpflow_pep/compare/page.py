@@ -96,7 +96,7 @@ def model_card(comparison: Comparison, command: str = "") -> str:
     times = comparison.settings.time_column
     but_times = ""
     if times in data.X:
-        but_times = f", but for later rows by '{times}', of which the scores are"
+        but_times = f", except later rows by '{times}', which give the scores"
     return _ENVIRONMENT.get_template("card.md.j2").render(
         comparison=comparison,
         but_times=but_times,

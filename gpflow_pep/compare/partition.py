@@ -104,7 +104,8 @@ def clean_for(
         X = data.X[there]
         for other in _namesakes(data, blocks) if setting == "group_column" else ():
             data.notes.append(
-                f"Dropped column '{other}': it names the same rows as '{name}'."
+                f"Dropped column '{other}': it groups the rows in the same way as"
+                f" '{name}'."
             )
             X, _ = X.drop(columns=other), data.formats.pop(other)
         data = data._replace(X=X, y=data.y[there], blocks=blocks[there])
@@ -121,7 +122,7 @@ def _check_order(data: Cleaned, settings: Settings) -> None:
         if settings.order is not None:
             got = f"{listed(settings.order)} for the likelihood {settings.likelihood!r}"
             remedy = "Pass --likelihood ordinal, or leave the order out."
-            raise refusal("order", got, "none, or the likelihood 'ordinal'", remedy)
+            raise refusal("order", got, "no order, or the likelihood 'ordinal'", remedy)
         return
     if data.kind != "classes":
         return  # refused by the check of the settings
@@ -131,31 +132,35 @@ def _check_order(data: Cleaned, settings: Settings) -> None:
         foreign = [name for name in settings.order if name not in classes]
         if foreign:
             expected = f"classes of '{data.y.name}': {listed(classes)}"
-            raise refusal("order", listed(foreign), expected, "Leave others out.")
+            raise refusal(
+                "order", listed(foreign), expected, "Leave out other classes."
+            )
         return
     places = order_of_labels(classes)
     if places is None:
         proposal = shlex.quote(",".join(classes))
         raise refusal(
             "order",
-            f"none for the words {listed(classes)}, with the likelihood 'ordinal'",
+            f"no order for the words {listed(classes)}, with the likelihood 'ordinal'",
             "all classes from the lowest to the highest",
             f"Pass them in their order: --order {proposal} (in Python"
-            f" order={list(classes)}) is that of the alphabet.",
+            f" order={list(classes)}) is the order of the alphabet.",
         )
     data.notes.append(
         f"The classes of '{data.y.name}' are in the order"
-        f" {' < '.join(classes[places])} (--order A,B,... names another)."
+        f" {' < '.join(classes[places])} (--order A,B,... sets another order)."
     )
 
 
 def _unfit(setting: str, column: "pd.Series[Any]", kind: str, kinds: str) -> ValueError:
     """Refuse a column of another kind, with a cell and the forms of dates."""
     cell = next(iter(column.dropna()), None)
-    got = f"{str(column.name)!r}, which is of the kind {kind}, such as {cell!r}"
+    got = f"{str(column.name)!r}, a column of the kind {kind}, such as {cell!r}"
     forms = ", ".join(form.example for form in FORMS)
-    expected = f"{kinds}, with dates of one of the forms {forms}"
-    return refusal(setting, got, expected, "Name another, or change its cells.")
+    expected = f"{kinds}, with dates in one of the forms {forms}"
+    return refusal(
+        setting, got, expected, "Choose another column, or change its cells."
+    )
 
 
 def _check_that_time_rises(times: "pd.Series[Any]") -> None:
@@ -165,7 +170,7 @@ def _check_that_time_rises(times: "pd.Series[Any]") -> None:
     number = times.dropna().iloc[0]
     got = (
         f"'{times.name}' with numbers such as {number:.15g}, which may be the month"
-        f" {as_month_with_point(number)}: as numbers they are not in the order of time"
+        f" {as_month_with_point(number)}; as numbers they are not in the order of time"
     )
     expected = "dates, or numbers that rise with time, such as 2023.083"
     remedy = "Write months as 2023-01, Jan 2023 or 01/2023."
@@ -224,7 +229,7 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
             expected = f"at least {least} of both, and each class to train on"
             if least_trained > least:
                 expected += f", and a third of the rows ({least_trained})"
-            remedy = "Choose a smaller one, or --splits 1."
+            remedy = "Choose a smaller number, or --splits 1."
             raise refusal(setting, f"{got} and holds out {len(test)}", expected, remedy)
 
 
@@ -236,7 +241,7 @@ def _unused_columns(
     """
     times, groups = _times_and_groups(table.loc[data.X.index], data)
     random = "and rows are held out at random. If"
-    run = f"the scores promise too much: run {command}"
+    run = f"the scores are too optimistic: run {command}"
     if times:
         is_year, _, name, number = min(times)
         kind = "years" if is_year else "dates"
@@ -249,9 +254,10 @@ def _unused_columns(
         _, minus_number, name = groups[0]
         columns = "Column" if len(groups) == 1 else "Columns"
         yield (
-            f"{columns} {listed(name for *_, name in groups)} may name whose rows these"
-            f" are, {random} rows of one '{name}' belong together, and new rows are of"
-            f" others, {run} {_flag('group_column', name, -minus_number, settings)}."
+            f"{columns} {listed(name for *_, name in groups)} may say to whom or where"
+            f" rows belong, {random} rows of one '{name}' belong together, and new"
+            f" rows are of others, {run}"
+            f" {_flag('group_column', name, -minus_number, settings)}."
         )
 
 
@@ -352,23 +358,26 @@ def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
     same_target = pd.concat([data.X, data.y], axis=1).duplicated(keep=False).sum()
     note = (
         f"{repeated.sum()} of {len(groups)} rows have the same inputs as another row,"
-        f" {same_target} of them the same target too. "
+        f" {same_target} of them also the same target. "
     )
     kind, count, _ = settings.parts()
     if not settings.together:
-        note += "With --no-together some are trained on and others held out."
+        note += (
+            "With --no-together, some of them are in training while others are held"
+            " out."
+        )
     elif _are_enough(data, groups, settings):
         note += (
-            "Rows with the same inputs are held out together, so that none is predicted"
-            " from"
+            "Rows with the same inputs are held out together, so that no row is"
+            " predicted from"
         )
-        note += " its copy (--no-together puts them anywhere)."
+        note += " its copy (--no-together switches this off)."
     else:
         note += (
-            f"There are {groups.max() + 1} different inputs, too few to hold each out"
-            f" in one of {counted(count, kind)}: rows with the same inputs are both"
-            " trained on and held out, and scores are those of rows whose inputs were"
-            " seen before."
+            f"There are {groups.max() + 1} different inputs, too few to hold out each"
+            f" in one of {counted(count, kind)}. Rows with the same inputs are"
+            " therefore both in training and held out, and the scores are for rows"
+            " whose inputs were seen in training."
         )
     return data._replace(notes=[*data.notes, note])
 

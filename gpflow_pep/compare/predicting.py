@@ -1,4 +1,6 @@
-"""Predictions of new rows as a table, by an estimator or a scorer. No TensorFlow."""
+"""Predictions of new rows as a table, by an estimator or a scorer, without
+TensorFlow.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -66,14 +68,15 @@ def predictions_given_others(
 def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     """Predict the rows of a table as it was read, in their order.
 
-    :param model: A pipeline or a scorer for tables, as compare writes them. Where
-        targets were modelled together, each is predicted from the inputs and from the
-        others of its row that the table has, as :func:`predictions_given_others` does.
-    :return: The columns of :func:`predictions`, of several targets "mean(name)" and so
-        on for each, and "unusual": the cells of the row that are like none of the
-        training rows, see :func:`~gpflow_pep.tables.encodings.unusual_cells`, and
-        whether all of it is far from them.
-    :raises ValueError: If the model is another, or the table lacks one of its columns.
+    :param model: A pipeline or a scorer for tables, as compare writes them. If targets
+        were modelled together, each target is predicted from the inputs and from the
+        other targets in its row of the table, as in :func:`predictions_given_others`.
+    :return: The columns of :func:`predictions`, which with several targets are called
+        "mean(name)" and so on, and "unusual": the cells of the row that are unlike all
+        training rows, see :func:`~gpflow_pep.tables.encodings.unusual_cells`, and a
+        note if the row is far from all training rows.
+    :raises ValueError: If the model is of another kind, or if the table lacks one of
+        its columns.
     """
     steps = [step for _, step in getattr(model, "steps", ())]
     encoder = steps[0] if steps else model
@@ -82,7 +85,10 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     ):
         expected = "a pipeline or a scorer for tables, as compare writes it"
         raise refusal(
-            "model", f"a {type(model).__name__}", expected, "Call its own predict."
+            "model",
+            f"a {type(model).__name__}",
+            expected,
+            "Call the predict method of the object.",
         )
     names = list(
         model.feature_names_in_
@@ -158,9 +164,12 @@ def read_as_in_training(
     if guess not in GUESSED or was_named or encoding in ("", guess):
         return frame
     if str(path) == "-":  # it cannot be read again
-        expected = f"{encoding}, as the model's table, or another that is named"
+        expected = (
+            f"{encoding}, as in the model's table, or an encoding that is set by"
+            " --encoding"
+        )
         remedy = "Pass --encoding."
-        raise refusal("encoding", f"{guess} by a guess", expected, remedy)
+        raise refusal("encoding", f"{guess}, which was guessed", expected, remedy)
     return read_table(path, **{**reading, "encoding": encoding})
 
 
@@ -181,6 +190,8 @@ def _known_targets(
         form = recognise(table[name], conventions=conventions)
         if form.kind != "number":
             remedy = "Correct the cells, or leave them empty."
-            raise refusal(f"column '{name}'", form.kind, "numbers, a target's", remedy)
+            raise refusal(
+                f"column '{name}'", form.kind, "numbers, because it is a target", remedy
+            )
         known[:, p] = read_cells(table[name], form).to_numpy(dtype=np.float64)
     return known

@@ -1,4 +1,4 @@
-"""The outcome of a comparison as files in one folder."""
+"""The results of a comparison as files in one folder."""
 
 import io
 from collections.abc import Sequence
@@ -47,18 +47,19 @@ def write_report(
     command: str = "",
     figures: bool | None = None,
 ) -> list[Path]:
-    """Write the scores of a comparison, and of the saved model predictions, figures and
-    the model.
+    """Write the scores of a comparison, and the predictions and figures of the saved
+    model, and the model.
 
-    The files are those of :doc:`/compare`. Each is whole or not there; the model is the
-    first, and the page is the last but for ``files.json``, which lists them. Where
-    every model failed in some part none is saved, and only scores are written.
+    The files are those of :doc:`/compare`. Each file is complete or absent. The model
+    is written first and the page last, followed only by ``files.json``, which lists the
+    files. If every model failed in some part, no model is saved, and only scores are
+    written.
 
-    :param directory: Made if it does not exist; files that an earlier call wrote are
-        replaced.
-    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
-    :param command: What was called, for the page.
-    :param figures: Whether to draw; None: where matplotlib is installed.
+    :param directory: The folder; it is created if it does not exist, and files that an
+        earlier call wrote are replaced.
+    :param comparison: The result of :func:`~gpflow_pep.compare.run.compare`.
+    :param command: The command that was called, for the page.
+    :param figures: Whether to draw figures; None draws them if matplotlib is installed.
     :returns: The paths that were written.
     :raises ValueError: If the folder has other files of these names.
     :raises ImportError: If figures are requested without matplotlib.

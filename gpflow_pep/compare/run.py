@@ -1,5 +1,5 @@
-"""Train the default, single models and baselines, and score each on the same held-out
-rows.
+"""Training of the default, single models and baselines, and their scores on the same
+held-out rows.
 """
 
 import time
@@ -15,7 +15,7 @@ import pandas as pd
 from sklearn.pipeline import Pipeline
 
 from ..engine.refusals import refusal
-from ..estimators.outputs import column_names
+from ..estimators.single.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
 from ..tables.readings import MIN_ROWS
 from ..training.fitting.full_batch import one_blas_thread
@@ -41,38 +41,40 @@ from .scores import (
 from .settings import Settings
 from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
-#: The last step of a comparison, as the progress and the findings name it.
+#: The name of the last step of a comparison, in the progress and the findings.
 IMPORTANCE = "how much each input matters"
 #: In three to five windows hardly any difference is clear. A model that is better in
-#: each is saved in the place of the default where the mean difference is larger than
-#: its standard error and than so many nats a row; or, of errors, than this share of the
-#: default's.
+#: each window is saved instead of the default if the mean difference is larger than its
+#: standard error and than the first number, in nats per row; for errors it has to be
+#: larger than the second number times the default's error.
 GAIN_IN_WINDOWS, SHARE_IN_WINDOWS = 0.05, 0.1
-#: In two windows one of two equal models is better in both, half of the time.
+#: With only two windows, one of two equal models is better in both windows half of the
+#: time.
 FEWEST_WINDOWS = 3
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What :func:`compare` found; :func:`~gpflow_pep.compare.findings.summarise` sums
-    it up.
+    """The result of :func:`compare`; :func:`~gpflow_pep.compare.findings.summarise`
+    sums it up.
 
-    :param data: The table, cleaned.
-    :param settings: Those of the comparison.
-    :param candidates: The power of each model by its name; NaN for the default and
-        baselines.
-    :param fits: One for each model and part.
-    :param held_out: By the name of the model:
-        :func:`~gpflow_pep.compare.scores.held_out` of the parts, one after another,
-        with the number of the "part".
-    :param best: The name of the model that is saved, see :func:`best_of`; None if all
+    :param data: The cleaned table.
+    :param settings: The settings of the comparison.
+    :param candidates: The power of each model, by the name of the model; NaN for the
+        default and baselines.
+    :param fits: A fit for each model and each part of the rows that was held out.
+    :param held_out: The predictions of held-out rows, by the name of the model: the
+        tables of :func:`~gpflow_pep.compare.scores.held_out` for all parts, with the
+        number of the part in the column "part".
+    :param best: The name of the saved model, see :func:`best_of`; None if all models
         failed.
-    :param model: That one, trained once more on all rows; None where that failed.
-    :param final: That fit.
-    :param details: More about that one; None without ``details``.
-    :param left_out: What did not begin before the time was over. Where that is a fit,
-        there are the parts alone in which all models were trained; or, where there are
-        none, the first part and the models that were trained there.
+    :param model: The saved model, retrained on all rows; None if that failed.
+    :param final: The fit of the saved model on all rows.
+    :param details: More about the saved model; None without ``details``.
+    :param left_out: The steps that did not begin before the time ran out. If a fit is
+        among them, ``fits`` has only the parts in which all models were trained. If
+        there is no such part, it has the first part and the models that were trained
+        there.
     """
 
     data: Cleaned
@@ -93,19 +95,19 @@ class Comparison:
 
     @property
     def choices(self) -> list[str]:
-        """The names of what may be saved: the default and single models, but no
-        baselines.
+        """The names of the models that may be saved: the default and single models, but
+        not baselines.
         """
         return [name for name in self.candidates if is_choice(name)]
 
     @property
     def likelihood(self) -> str:
-        """That of the saved model, as the settings name it."""
+        """The likelihood of the saved model, by its name in the settings."""
         skewed = LOGARITHMS in label_of(self.best or "")
         return LOGARITHMS if skewed else self.settings.likelihood
 
     def fits_of(self, name: str) -> list[Fit]:
-        """Find the fits of a model, by its name."""
+        """Return the fits of a model, by its name."""
         return [fit for fit in self.fits if fit.model == name]
 
     def num_failed(self, name: str) -> int:
@@ -114,7 +116,7 @@ class Comparison:
 
     @property
     def losses(self) -> dict[str, float]:
-        """The mean decisive loss of each choice that failed in no part."""
+        """The mean decisive loss of each choice that did not fail in any part."""
         names = [name for name in self.choices if not self.num_failed(name)]
         losses = {name: self.losses_of(name).mean() for name in names}
         return {
@@ -122,19 +124,21 @@ class Comparison:
         }
 
     def scores_of(self, name: str) -> pd.DataFrame:
-        """Give the scores of a model, by its name: a row for each part."""
+        """Return the scores of a model, by its name, with a row for each part."""
         return pd.DataFrame([fit.scores for fit in self.fits_of(name)])
 
     def losses_of(self, name: str, metric: Metric | None = None) -> "pd.Series[float]":
-        """Give the losses of a model in each part; None: the decisive ones."""
+        """Return the losses of a model in each part, by a metric; None selects the
+        decisive one.
+        """
         metric = metric or self.metrics[0]
         return metric.loss(self.scores_of(name)[metric.name])
 
     def difference(
         self, name: str, other: str, metric: Metric | None = None
     ) -> Difference:
-        """Compare a score of two models on the same held-out rows; None: the decisive
-        one.
+        """Compare a score of two models on the same held-out rows; None selects the
+        decisive score.
         """
         metric = metric or self.metrics[0]
         table, *_ = pair = [self.held_out[model] for model in (name, other)]
@@ -145,7 +149,7 @@ class Comparison:
         )
         rows = pd.MultiIndex.from_arrays(
             [table["part"], table.index]
-        )  # of several targets again
+        )  # rows repeat with several targets
         ratio = rows.nunique() / sum(fit.num_rows for fit in fits)
         return difference_over_parts(losses, others, ratio)
 
@@ -166,27 +170,31 @@ def compare(
         print(summarise(comparison))
         mean = comparison.model.predict(new_table)
 
-    The table is cleaned (:func:`~gpflow_pep.tables.cleaning.clean`); each model is a
-    pipeline of what prepares columns
-    (:func:`~gpflow_pep.tables.cleaning.make_preparation`) and an estimator, trained
-    anew for each fold or split on the rows that it leaves; and one, the default unless
-    another one is clearly better, is trained once more on all rows. The result of a fit
-    that fails for numerical reasons has the message, and the others still run.
+    The table is cleaned (:func:`~gpflow_pep.tables.cleaning.clean`). Each model is a
+    pipeline of a preparation of columns
+    (:func:`~gpflow_pep.tables.cleaning.make_preparation`) and an estimator. In each
+    fold or split it is trained on the rows that are not held out. One model is then
+    trained on all rows: the default, unless a single model is clearly better. If a fit
+    fails for numerical reasons, its result has the message, and the other fits still
+    run.
 
-    The fits run one after another, or as ``joblib.parallel_config`` sets: with
-    ``backend="loky", n_jobs=2`` in two processes, with ``backend="dask"`` on a cluster.
+    The fits run one after another by default. ``joblib.parallel_config`` changes this:
+    ``backend="loky", n_jobs=2`` runs them in two processes, ``backend="dask"`` on a
+    cluster.
 
-    :param X: A table that has the target among its columns; or inputs, [N, D], an array
-        or a table.
-    :param y: The name of the target, or its place, from 0; or targets, [N]. Several
-        targets are numbers: a list of their names, or [N, P], with NaN where one is
-        missing. Models of all together are then compared with models of each by itself.
-    :param callback: Called before each fit and after it.
-    :param options: Those of :class:`~gpflow_pep.compare.settings.Settings`, and of
-        :func:`~gpflow_pep.tables.cleaning.clean` but ``limits``: ``task``, ``drop``,
-        ``drop_missing``, ``as_written``, ``decimal``, ``thousands``, ``dates`` and
-        ``missing``.
-    :raises ValueError: If a setting is outside its range, or the table cannot be used.
+    :param X: A table that has the target among its columns, or the inputs, [N, D], as
+        an array or a table.
+    :param y: The name of the target, or its position counted from 0, or the targets,
+        [N]. Several targets must be numbers: pass a list of their names, or an array
+        [N, P] with NaN for missing targets. Models of all targets together are then
+        compared with a model of each target.
+    :param callback: A function that is called before and after each fit.
+    :param options: The options of :class:`~gpflow_pep.compare.settings.Settings`, and
+        the options of :func:`~gpflow_pep.tables.cleaning.clean` except ``limits``:
+        ``task``, ``drop``, ``drop_missing``, ``as_written``, ``decimal``,
+        ``thousands``, ``dates`` and ``missing``.
+    :raises ValueError: If a setting is outside its range, or if the table cannot be
+        used.
     """
     of_table = (options.keys() & signature(clean).parameters.keys()) - {"limits"}
     cleaning = {name: options.pop(name) for name in of_table}
@@ -198,7 +206,9 @@ def compare(
 
 
 def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
-    """Put inputs and targets into one table, and name its target or targets."""
+    """Put inputs and targets into one table, and return it with the name of each
+    target.
+    """
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if not isinstance(frame, pd.DataFrame):
         return _with_targets(_as_frame(X, y), y)
@@ -207,7 +217,9 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     if _is_place(y):
         return frame, int(y)
     are_words = isinstance(y, (list, tuple)) and {*map(type, y)} == {str}
-    if are_words and len(y) != len(frame):  # as many words are labels of rows
+    if are_words and len(y) != len(
+        frame
+    ):  # as many words as rows are labels of the rows
         return frame, list(y)
     return _with_targets(frame, y)
 
@@ -217,22 +229,22 @@ def _is_place(y: Any) -> bool:
 
 
 def _as_frame(X: Any, y: Any) -> pd.DataFrame:
-    """Name the columns of an array of inputs x0, x1, ...; refuse the name or the place
-    of a target, which it has not.
+    """Make a table of an array of inputs, with columns x0, x1, ...; refuse the name or
+    the position of a target, because the array has none.
     """
     if isinstance(y, str) or _is_place(y):
         what = "name" if isinstance(y, str) else "place"
         got = f"{type(X).__name__} and the {what} {y!r} of the target"
-        remedy = "Pass a DataFrame, or targets in the place of the name."
+        remedy = "Pass a DataFrame, or pass the targets instead of a name."
         raise refusal("X", got, "a table that has this column", remedy)
     if np.ndim(X) != 2:
-        remedy = "Reshape it, a row for each datum."
+        remedy = "Reshape it to one row for each datum."
         raise refusal("X", f"shape {np.shape(X)}", "[N, D]", remedy)
     return pd.DataFrame(np.asarray(X)).add_prefix("x")
 
 
 def _with_targets(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | list[str]]:
-    """Add targets to inputs as columns, [N] or [N, P], and name these."""
+    """Add targets, [N] or [N, P], to inputs as columns, and return their names too."""
     targets = np.asarray(y)
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
@@ -256,9 +268,10 @@ def compare_table(
     settings: Settings,
     callback: Callable[[Progress], None] | None = None,
 ) -> Comparison:
-    """Compare on a table that was cleaned; see :func:`compare`.
+    """Compare models on a table that was cleaned; see :func:`compare`.
 
-    :param callback: Called before and after each fit, by one thread at a time.
+    :param callback: A function that is called before and after each fit, by one thread
+        at a time.
     :raises ValueError: If the settings do not fit the table.
     """
     settings.check_data(data.kind, len(data.targets))
@@ -274,7 +287,7 @@ def _compare(
     fractions = _fractions(trials)
     total = len(trials.candidates) * len(trials.parts) + 1 + len(fractions)
     timed = total - len(trials.parts)  # the trivial model takes no time
-    # How much each input matters has a share of the time as each fit has.
+    # The importance of inputs gets the same share of the time as a fit.
     share = 60.0 * settings.minutes / (timed + settings.details)
     budget = TimeBudget(share * timed, timed, joblib.effective_n_jobs(None))
     reports = Reports(callback, total + settings.details)
@@ -292,7 +305,7 @@ def _compare(
     comparison = replace(comparison, best=best, model=final.pipeline, final=final.fit)
     if not settings.details:
         return comparison
-    if budget.is_over():  # the curve has its last point, of all rows
+    if budget.is_over():  # the curve already has its last point, on all rows
         if fractions:
             left_out += ("the learning curve",)
         reports.done, fractions = reports.done + len(fractions), []
@@ -308,8 +321,8 @@ def _compare(
 
 
 def _fractions(trials: Trials) -> list[float]:
-    """Give the fractions of the training rows of the first part that a learning curve
-    trains on: none below the fewest rows of a table.
+    """Return the fractions of the training rows of the first part on which the learning
+    curve trains, without those that have fewer rows than a table needs.
     """
     if not trials.settings.details:
         return []
@@ -318,7 +331,7 @@ def _fractions(trials: Trials) -> list[float]:
 
 
 def _compared(trials: Trials, outcomes: dict[Trial, Outcome]) -> Comparison:
-    """Gather the outcomes of all parts, before a model is saved."""
+    """Collect the outcomes of all parts, before a model is saved."""
     names, parts, left_out = _what_began(trials, outcomes)
     fits = [outcomes[Trial(name, part)].fit for part in parts for name in names]
     held_out = {}
@@ -335,8 +348,8 @@ def _compared(trials: Trials, outcomes: dict[Trial, Outcome]) -> Comparison:
 def _what_began(
     trials: Trials, outcomes: dict[Trial, Outcome]
 ) -> tuple[list[str], list[int], tuple[str, ...]]:
-    """Choose models and parts so that each was trained in each; and note what is left
-    out.
+    """Choose models and parts so that each model was trained in each part; list the
+    rest.
     """
     parts, names = range(1, len(trials.parts) + 1), list(trials.candidates)
     began = {
@@ -364,9 +377,10 @@ def _details(
     learning: Sequence[Outcome],
     deadline: float,
 ) -> Details:
-    """Compute what is learnt from the held-out rows of the first part.
+    """Compute the details from the held-out rows of the first part.
 
-    :param deadline: When inputs are no longer permuted, by ``time.perf_counter``.
+    :param deadline: The time after which inputs are no longer permuted, by
+        ``time.perf_counter``.
     """
     points = {
         outcome.fit.num_rows: outcome.table
@@ -397,14 +411,14 @@ def _details(
 
 
 def best_of(comparison: Comparison) -> str | None:
-    """Find the model that is saved: the default, unless others are clearly better by
-    the decisive score or in every window, of which it is the one with the lowest mean
-    loss; of the models that failed in no part.
+    """Find the model to save. It is the default, unless other models are clearly better
+    by the decisive score or better in every window; then it is the one of these with
+    the lowest mean loss. Models that failed in a part are left out.
 
-    Clear is a difference that has more standard errors than chance gives, see
+    A difference is clear if it is more standard errors than chance gives, see
     :class:`~gpflow_pep.compare.scores.Difference`; for windows see
-    :func:`wins_each_window`. A model that is chosen on these rows has slightly
-    optimistic scores there. None if each failed in a part.
+    :func:`wins_each_window`. The scores of a model that is chosen on these rows are
+    slightly optimistic there. None if every model failed in a part.
     """
     losses = comparison.losses
     if DEFAULT not in losses:
@@ -421,9 +435,10 @@ def best_of(comparison: Comparison) -> str | None:
 
 
 def wins_each_window(comparison: Comparison, name: str) -> bool:
-    """Whether a model has a better decisive score than the default in each of three
-    windows or more, on average by more than the standard error and than
-    :data:`GAIN_IN_WINDOWS`, or of errors :data:`SHARE_IN_WINDOWS`.
+    """Return whether a model has a better decisive score than the default in each of
+    three or more windows. The mean difference must also be larger than its standard
+    error, and larger than :data:`GAIN_IN_WINDOWS`, or for errors
+    :data:`SHARE_IN_WINDOWS`.
     """
     losses, default = (comparison.losses_of(model) for model in (name, DEFAULT))
     in_windows = comparison.settings.time_column is not None

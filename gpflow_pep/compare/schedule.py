@@ -21,13 +21,13 @@ LEAST_SECONDS = 0.5
 
 
 class Progress(NamedTuple):
-    """What a callback gets before each fit and, with the ``fit``, after it.
+    """The argument of a callback, before each fit and, with the ``fit``, after it.
 
-    :param number: How many fits have ended, this one counted.
-    :param total: How many there are.
-    :param label: Which one it is.
-    :param fit: The fit, after it.
-    :param is_fit: Whether it is a fit; steps after the last one are none, and have one
+    :param number: The number of fits that have ended, this one included.
+    :param total: The number of all fits.
+    :param label: The name of the fit.
+    :param fit: The result of the fit, after it; None before.
+    :param is_fit: Whether this is a fit; steps after the last fit are not, and have one
         call each.
     """
 
@@ -119,8 +119,8 @@ def run_trials(
         except BrokenProcessPool:
             warnings.warn(
                 "A process that trained fits has ended; perhaps it ran out of memory."
-                " This process runs the fits that are left. With --jobs 1 there is no"
-                " other process.",
+                " This process runs the remaining fits. With --jobs 1 there are no"
+                " other processes.",
                 stacklevel=1,
             )
             budget.at_once = 1

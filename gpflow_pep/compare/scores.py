@@ -36,7 +36,7 @@ def in_full(value: float, form: str) -> str:
 
 
 class Metric(NamedTuple):
-    """A score of held-out rows: how it is called in tables and figures, and printed."""
+    """A score of held-out rows: its name in tables and figures, and its format."""
 
     name: str
     heading: str
@@ -199,7 +199,7 @@ def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
 
 
 def class_report(table: pd.DataFrame) -> pd.DataFrame:
-    """Count how held-out rows of each class are named.
+    """Compute recall and precision of each class on held-out rows.
 
     Columns are "rows", "recall" (the fraction of these rows that are predicted to be of
     the class) and "precision" (the fraction of the predictions of the class that are
@@ -216,7 +216,9 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
 
 
 class Difference(NamedTuple):
-    """A model's loss less another model's, on the same held-out rows."""
+    """The loss of a model minus the loss of another model, on the same held-out
+    rows.
+    """
 
     mean: float
     error: float  #: The standard error of the mean; NaN where it is not known.

@@ -106,7 +106,7 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
             break
     hidden = ", ".join(words.headings[shown:])
     table.caption = (
-        f"{words.caption}{f' report.html has {hidden} too.' * bool(hidden)}" or None
+        f"{words.caption}{f' report.html also has {hidden}.' * bool(hidden)}" or None
     )
     return table
 
@@ -158,8 +158,8 @@ def legend(comparison: Comparison) -> str:
     if score == "NLPD":
         small = f"{SMALL:g} nats and {small}"
     text += (
-        f" ~: the {score} is neither clearly better nor clearly worse than that of *,"
-        f" and the standard error of the difference is at most {small}. ?: that error"
-        " is larger. No mark: clearly worse."
+        f" ~: the {score} is neither clearly better nor clearly worse than for *, and"
+        f" the standard error of the difference is at most {small}. ?: the standard"
+        " error is larger. No mark: clearly worse."
     )
-    return f"{text} !: far worse in one {part} than in others."
+    return f"{text} !: far worse in one {part} than in the others."

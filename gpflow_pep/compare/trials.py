@@ -30,31 +30,32 @@ from .settings import Settings
 from .trees import TREES, TreeColumns
 
 #: The message of a fit that did not begin.
-NOT_BEGUN = "The time was over before it began."
+NOT_BEGUN = "The time ran out before it began."
 #: Errors that make a fit count as failed; the other fits of the comparison still run.
 _FAILURES = (tf.errors.OpError, ValueError, ArithmeticError)
 
 
 class Fit(NamedTuple):
-    """A model trained on some rows and scored on others. Scores of a fit that failed
-    are NaN.
+    """A model that was trained on some rows and scored on others. The scores of a
+    failed fit are NaN.
 
-    :param model: Its name, see :attr:`~gpflow_pep.compare.run.Comparison.candidates`.
-    :param part: Which rows were held out: the number of the fold or split, from 1; 0
-        for none.
-    :param scores: Of the held-out rows, by the names of
+    :param model: The name of the model, see
+        :attr:`~gpflow_pep.compare.run.Comparison.candidates`.
+    :param part: The number of the fold or split that was held out, from 1; 0 if no rows
+        were held out.
+    :param scores: The scores of the held-out rows, by the names of
         :attr:`~gpflow_pep.compare.run.Comparison.metrics`.
-    :param log_z: log Z_PEP of the training targets in the units in which the model
-        takes them; NaN for other models.
-    :param seconds: The whole time to prepare the rows and to train, compilation
-        included.
-    :param iterations: Steps of L-BFGS.
-    :param converged: Whether the optimiser, and the sites where there are any, met
-        their tolerance.
+    :param log_z: log Z_PEP of the training targets in the units of the model; NaN for
+        other models.
+    :param seconds: The total time to prepare the rows and to train, including
+        compilation.
+    :param iterations: The number of steps of L-BFGS.
+    :param converged: Whether the optimiser, and the sites if there are any, met their
+        tolerance.
     :param message: How the optimiser ended, or why the fit failed or did not converge.
     :param num_rows: The number of training rows.
-    :param warnings: What else its training or its predictions warned of, in words for
-        users of the table.
+    :param warnings: Other warnings of training or predictions, in words for users of
+        the table.
     """
 
     model: str

@@ -49,10 +49,10 @@ def cuts_reported() -> Iterator[None]:
     share = f"{100.0 * min(largest, 1.0):.1g}%"
     text = (
         f"Rounding made the variance of f negative in {counted(number, 'prediction')}"
-        f" of a row by a model: it was set to 0, which changes the variance of y by up"
-        f" to {share}. Standard deviations of these rows are not reliable. The noise is"
-        " tiny beside the variance of the kernel: give y in more digits, use fewer"
-        " inducing points, or bound the noise from below by a likelihood such as"
-        " gpflow.likelihoods.Gaussian(variance_lower_bound=1e-4)."
+        " of a row by a model. It was set to 0, which changes the variance of y by up"
+        f" to {share}. Standard deviations of these rows are unreliable. The noise is"
+        " tiny compared with the variance of the kernel: give y with more digits, use"
+        " fewer inducing points, or bound the noise from below by a likelihood such"
+        " as gpflow.likelihoods.Gaussian(variance_lower_bound=1e-4)."
     )
     warnings.warn(text, UserWarning, stacklevel=5)

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri, ndtri_exp
 
 from ..engine.refusals import refusal
+from .mixtures import mixed_moments, weighted_sum
 from .recalibration import Recalibration
 from .units import Array, Units
 
@@ -93,13 +94,12 @@ class Predictive(NamedTuple):
         """
         components = zip(self._every_units, self.means, self.variances, strict=True)
         parts = [units.moments(mean, variance) for units, mean, variance in components]
-        means, variances = map(np.stack, zip(*parts, strict=True))
-        mean = np.tensordot(self.weights, means, 1)
-        variance = np.tensordot(self.weights, variances + (means - mean) ** 2, 1)
+        means, variances = zip(*parts, strict=True)
+        mean, variance = mixed_moments(self.weights, means, variances)
         if self.recalibration is not None:
             variance = self.recalibration.spread * variance
         if self.mean_weights is not None:
-            mixture, mean = mean, np.tensordot(self.mean_weights, means, 1)
+            mixture, mean = mean, weighted_sum(self.mean_weights, means)
             variance = variance + (mixture - mean) ** 2
         return mean, require_finite(variance)  # it is not finite where a mean is not
 

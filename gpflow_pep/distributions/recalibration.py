@@ -15,8 +15,9 @@ _MOST_FINITE, _LEAST_DEGREES = 50.0, 3.0
 #: Steps of the fixed point of a scale, each of which leaves less than half of the
 #: error.
 _SCALE_STEPS = 50
-#: Of an 84% upper limit. On the 38 tables of :mod:`gpflow_pep.estimators.stack` 90%
-#: intervals hold .893 of new targets with 0.5 in its place, .902 with 1, and .911 with
+#: Of an 84% upper limit. On the 38 tables of
+#: :mod:`gpflow_pep.estimators.recipe.regression` 90% intervals hold .893 of new
+#: targets with 0.5 in its place, .902 with 1, and .911 with
 #: 1.645, .001 nats worse.
 STANDARD_ERRORS = 1.0
 #: The logarithm of a scale rises by this over the number of rows: the likelihood takes

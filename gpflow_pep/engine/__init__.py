@@ -7,9 +7,12 @@ Its rooms, lowest first: each imports only from those before it.
 from .refusals import imported_when_used
 
 ROOMS = {
-    "refusals": "the one form of all refusals: got, expected, what to do",
+    "refusals": (
+        "the one form of all refusals, got, expected and what to do; checks of numbers"
+        " and arrays; no TensorFlow"
+    ),
     "files": "files and folders that are written whole or not at all; no TensorFlow",
-    "checks": "checks of what users pass: got, expected, what to do",
+    "checks": "checks of the arguments of models, and of values inside graphs",
     "numerics": (
         "tensors only; `linalg` is the one place that adds jitter, `power` the one"
         " place where a small alpha is special"

@@ -103,7 +103,10 @@ def _move_files(new: Path, folder: Path, description: str) -> None:
         if alone is False:
             got = "a folder that another process is writing"
             raise refusal(
-                str(folder), got, "one writer at a time", "Write again when it is done."
+                str(folder),
+                got,
+                "one writer at a time",
+                "Write again when that process is done.",
             )
         try:
             new = Path(
@@ -183,7 +186,7 @@ def path_of(path: str | PathLike[str], remedy: str) -> Path:
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             os.lstat(path)
     except (TypeError, ValueError, OSError) as error:
-        got = f"{repr(path)[:80]}, which is no path ({error})"
+        got = f"{repr(path)[:80]}, which is not a path ({error})"
         raise refusal("path", got, expected, remedy) from error
     if re.match(r"\w[\w+.-]+:/", str(path)) or not str(path):  # C:/ is no URL
         raise refusal(str(path), "a URL" if str(path) else "no name", expected, remedy)
@@ -219,7 +222,9 @@ def check_writable(folder: Path, remedy: str) -> None:
             pass
     except OSError as error:
         got = f"a folder that cannot be written ({error})"
-        raise refusal(str(folder), got, "one that can", remedy) from error
+        raise refusal(
+            str(folder), got, "a folder that can be written", remedy
+        ) from error
 
 
 def files_in(folder: Path) -> set[str]:
@@ -316,7 +321,7 @@ def read_arrays(
             array.dtype.kind == "f" and not np.all(np.isfinite(array))
         ):
             got = (
-                f"{array.dtype} values in entry {name} that are no finite numbers or"
+                f"{array.dtype} values in entry {name} that are not finite numbers or"
                 " words"
             )
             raise refusal(str(path), got, "only such", remedy)

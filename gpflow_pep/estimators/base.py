@@ -1,4 +1,4 @@
-"""What the estimators have in common: columns matched by name, units, training, and
+"""The common part of the estimators: columns matched by name, units, training, and
 pickling.
 """
 
@@ -25,12 +25,13 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..distributions import Recalibration, YeoJohnson
+from ..distributions.mixtures import FAR, far_by_components
 from ..engine import checks
 from ..engine.factors import check_num_latent
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.refusals import counted
-from ..scoring.ensemble import FAR, NumpyEnsemble, are_asked, is_far
+from ..scoring.components import Component, far_rows
 from ..training import Ensemble, MaximiseRecord
 from ..training.choosing.alphas import ALPHAS, check_alphas
 from ..training.choosing.ensemble import (
@@ -41,10 +42,12 @@ from ..training.choosing.ensemble import (
     near_rows,
 )
 from ..training.choosing.near import LEAST_ROWS
-from ..training.fitting.exact import Hyperparameters
 from ..training.fitting.objectives import Objective, assign_same, near_lengthscales
 from ..training.fitting.points import OVER, copies_of, may_be_trials
-from .inputs import (
+from .recipe.stack import Stack
+from .rows_held import RowsHeld, count_rows_held
+from .single.exact import Hyperparameters
+from .single.inputs import (
     YEO_JOHNSON,
     check_sizes,
     check_table,
@@ -56,8 +59,8 @@ from .inputs import (
     warn_of_wild_numbers,
     words_refused,
 )
-from .numpy_parts import numpy_ensembles
-from .parts import (
+from .single.numpy_parts import numpy_components
+from .single.parts import (
     ROWS,
     is_exact_kernel,
     make_inducing_variable,
@@ -65,23 +68,29 @@ from .parts import (
     start_at,
     wants_near_rows,
 )
-from .rows_held import RowsHeld, count_rows_held
-from .stack import Stack
-from .target_units import log_slopes
-from .trainer import Attempts, Trained, tied_model, train_by_batches, train_model
+from .single.target_units import log_slopes
+from .single.trainer import (
+    Attempts,
+    Trained,
+    Training,
+    tied_model,
+    train_by_batches,
+    train_model,
+)
 
-#: ``num_inducing="auto"`` starts with so many inducing points and adds others as long
-#: as a score rises; with thousands of rows it starts with the second number, and where
-#: it cannot add any, with minibatches for example, it is that.
+#: ``num_inducing="auto"`` starts with the first number of inducing points and adds
+#: others as long as a score rises. With thousands of rows it starts with the second
+#: number. If it cannot add any, for example with minibatches, it is the second number.
 FIRST_POINTS, MANY_POINTS = 25, 100
 #: Rows predicted at a time: enough for fast matrix products, few enough to need little
 #: memory.
 PREDICTION_CHUNK = 10_000
-#: Above so many rows, ``batch_size="auto"`` trains by minibatches of so many.
+#: Above the first number of rows, ``batch_size="auto"`` trains with minibatches of the
+#: second number.
 MOST_ROWS, BATCH_SIZE = 100_000, 1000
 #: Parameters of estimators on which a compiled loss does not depend.
 _NOT_COMPILED = (
-    "order",  # of classes, which changes labels alone
+    "order",  # order of classes, which only changes labels
     *(
         "num_inducing",
         "alpha",
@@ -91,12 +100,12 @@ _NOT_COMPILED = (
         "max_seconds",
     ),
     *("warp", "inputs", "batch_size", "random_state", "warm_start", "verbose"),
-    "num_latent",  # which the shapes of parameters show
+    "num_latent",  # visible in the shapes of parameters
 )
 
-#: Another value of one of these than the default gives one model.
+#: Setting one of these to another value than the default selects a single model.
 OF_ONE_MODEL = ("num_inducing", "alpha", "objective", "inducing", "batch_size")
-#: Another value of one of these than the default is taken by all models that are mixed.
+#: If one of these has another value than the default, all mixed models use it.
 OF_ALL_MODELS = (
     "kernel",
     "noise",
@@ -106,12 +115,13 @@ OF_ALL_MODELS = (
     "ard",
     "standardize",
 )
-#: What describes an estimator of several components by the one of the largest weight.
+#: Attributes that an estimator of several components copies from the component with the
+#: largest weight.
 OF_HEAVIEST = ("record_", "n_iter_", "alpha_scores_")
 
-#: What gives the state of estimators, and what makes the attributes of it, while skops
-#: writes or reads what is around them: :mod:`gpflow_pep.estimators.saving`. None: as
-#: pickle does.
+#: The functions that turn an estimator into its state and back while skops writes or
+#: reads the object around it: :mod:`gpflow_pep.estimators.saving`. None means as pickle
+#: does.
 DESCRIBE: ContextVar[Callable[["PEPEstimator"], dict[str, Any]] | None]
 DESCRIBE = ContextVar("DESCRIBE", default=None)
 RESTORE: ContextVar[Callable[[dict[str, Any]], dict[str, Any]] | None]
@@ -122,7 +132,7 @@ Fitted = TypeVar("Fitted", bound="PEPEstimator")
 
 
 class PEPEstimator(BaseEstimator, abc.ABC):
-    """A model behind scikit-learn's conventions; see the estimators.
+    """A model with the conventions of scikit-learn; base class of the estimators.
 
     Parameters are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
     """
@@ -130,20 +140,21 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     model_: GPModel | Ensemble
     n_features_in_: int
     feature_names_in_: AnyNDArray
-    #: How many training rows its files hold.
+    #: Number of training rows that its files hold.
     rows_held_: RowsHeld
     record_: MaximiseRecord | None = None
     _posterior: EnsemblePosterior | None
-    #: What predicts with NumPy: one ensemble; none where it cannot; None until it is
-    #: needed.
-    _numpy_ensembles: tuple[NumpyEnsemble, ...] | None = None
+    #: The components that predict with NumPy; empty if NumPy has no form of this model;
+    #: None until they are needed.
+    _numpy_components: tuple[Component, ...] | None = None
     _known_scores: AnyNDArray | None
-    #: The column of X that goes on beyond the rows; None: there is none.
+    #: The position of the column of X that continues beyond the rows; None if there is
+    #: none.
     _time_place: int | None = None
-    #: Several models that are mixed; None: one.
+    #: The models that are mixed; None for a single model.
     _stack: Stack | None = None
-    #: How the model was trained, and judged by rows left out; None: otherwise, or
-    #: loaded.
+    #: How the model was trained, and judged by left-out rows; None if it was not, or if
+    #: it was loaded.
     _judged: Trained | None = None
 
     def __init__(
@@ -182,19 +193,20 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         self.verbose = verbose
 
     def fit(self: Fitted, X: Any, y: Any, **refused: Any) -> Fitted:
-        """Train on rows. A fit that fails or is interrupted leaves the estimator as it
+        """Train on rows. If the fit fails or is interrupted, the estimator stays as it
         was.
 
         :param X: Inputs, [N, D]: an array or a table.
-        :param y: Targets, [N]: numbers, or labels of two classes or more. Of a
-            regressor also [N, P], with NaN where one was not observed.
-        :param refused: Nothing; ``sample_weight`` is refused with the reason.
-        :raises ValueError: If these or a parameter are not what the estimator can be
-            trained with.
+        :param y: Targets, [N]: numbers, or labels of two or more classes. A regressor
+            also accepts several columns, [N, P], with NaN for a missing target.
+        :param refused: No other argument is accepted; ``sample_weight`` raises an error
+            that gives the reason.
+        :raises ValueError: If the estimator cannot be trained on these rows, or with
+            these parameters.
         """
         refuse_weights(refused)
         fitted = copy.copy(self)
-        # Components are copies of it, and have none of their own.
+        # Components are copies of the estimator, and do not count rows themselves.
         fitted.__dict__.pop("rows_held_", None)
         for name, value in fitted.get_params(deep=False).items():
             if isinstance(value, np.generic):  # a number or truth value of NumPy
@@ -207,8 +219,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @abc.abstractmethod
     def _fit(self, X: Any, y: Any) -> AnyNDArray:
-        """Train this estimator, a copy of the one that ``fit`` was called for, and give
-        the inputs of its rows, [N, D].
+        """Train this estimator, which is a copy of the one on which ``fit`` was called,
+        and return the inputs of its rows, [N, D].
         """
 
     def _check_parameters(self) -> None:
@@ -216,7 +228,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             checks.check_positive("num_inducing", self.num_inducing)
         checks.check_positive("max_iterations", self.max_iterations)
         if self.max_seconds is not None:
-            remedy = "None is for no limit."
+            remedy = "None sets no limit."
             checks.check_real("max_seconds", self.max_seconds, "[0, inf]", remedy)
         wants_near_rows(self.near_rows)
         remedy = "Leave it out if in doubt."
@@ -250,46 +262,44 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _known_rows(
         self, X: AnyNDArray, Y: AnyNDArray
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """Leave out rows that are NaN, and copies of rows if several models are mixed
-        and y is no trial; warn of them, and of wild inputs.
+        """Leave out rows that have only NaN, and copies of rows if several models are
+        mixed and y is not a result of trials. Warn of both, and of wild inputs.
         """
         known = ~np.isnan(X).all(axis=1)
         if not known.all():
             message = (
-                f"X: nothing is known of {np.sum(~known)} row(s), which are left out."
+                f"X: {np.sum(~known)} row(s) with only missing values are left out."
             )
             warnings.warn(message, stacklevel=4)
             X, Y = X[known], Y[known]
         _, distinct = np.unique(copies_of(X, Y), return_index=True)
         if len(distinct) < len(X):
             copies = (
-                f"{len(X) - len(distinct)} of {len(X)} rows are copies of others,"
+                f"{len(X) - len(distinct)} of {len(X)} rows are copies of others, in"
                 " inputs and y."
             )
             if may_be_trials(Y):
-                fate = "They stay, as trials that came out alike."
+                fate = "They are kept, as trials with the same result."
             elif self._names_a_model:
                 fate = (
-                    "They stay, as a setting gives one model. Remove those that are no"
-                    " measurements of their own."
+                    "They are kept, because the settings select a single model."
+                    " Remove the copies that are not separate measurements."
                 )
             else:
-                fate = "They are left out, as no row is to predict its own copy."
+                fate = "They are left out, so that no row is predicted from its copy."
                 X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
             warnings.warn(f"{copies} {fate}", stacklevel=4)
         if len(X) > 1 and (X[0] == X).all():
             message = (
-                "X: all rows are the same, and no prediction elsewhere rests on"
-                " anything."
+                "X: all rows are identical, so predictions at other inputs are not"
+                " based on data."
             )
             warnings.warn(message, stacklevel=4)
         warn_of_wild_numbers(X, getattr(self, "feature_names_in_", ()))
         return X, Y
 
     def _scaled_rows(self, X: AnyNDArray) -> AnyNDArray:
-        """Choose how inputs are changed from original units to the model's, and change
-        them.
-        """
+        """Fit the scaling of inputs, and scale them to the model's units."""
         if self.inputs == YEO_JOHNSON:
             self._scaler: Any = fit_yeo_johnson(X, self._time_place)
             return self._in_units(X)
@@ -304,9 +314,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _train(
         self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None = None
     ) -> None:
-        """Train on inputs [N, D] and targets [N, P] as the model takes them.
+        """Train on inputs [N, D] and targets [N, P] in the model's units.
 
-        :param start: Where a kernel by name starts; None: as it is made.
+        :param start: Initial hyperparameters of a kernel that was chosen by name; None
+            keeps those with which it is made.
         """
         seed = self._seed()
         before = self.model_ if self.warm_start and hasattr(self, "model_") else None
@@ -318,7 +329,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             start_at(start, kernel, likelihood)
         points = self._first_points(X, Y, kernel, likelihood, attempts, seed)
         self.alpha_scores_: dict[float, float] | None = None
-        # The power in the middle: from there it is not far to the others.
+        # The power in the middle, from which the others are not far.
         alpha = attempts.alphas[len(attempts.alphas) // 2]
         parts = kernel, likelihood, points
         if batch_size is not None:
@@ -327,14 +338,15 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             model = self._make_model((X, Y), *parts, alpha=alpha)
         if before is not None:
             assign_same(model, heaviest(before, from_points=True))
+        training = self._training()
         if batch_size is not None:
             self.record_ = None
             options = batch_size, seed, attempts.end
-            self.n_iter_ = train_by_batches(self, model, (X, Y), *options)
+            self.n_iter_ = train_by_batches(training, model, (X, Y), *options)
         else:
             few = points.num_inducing < len(np.unique(X, axis=0))
             attempts = attempts._replace(grows=attempts.grows and bool(few))
-            trained = train_model(self, model, (X, Y), attempts, seed)
+            trained = train_model(training, model, (X, Y), attempts, seed)
             model, self.record_, self._judged = trained.model, trained.record, trained
             self.n_iter_ = trained.record.iterations
             if trained.scores is not None:
@@ -345,7 +357,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         model = self._with_near_labels(model, (X, Y), seed)
         self._set_model(model)
         self._posterior = ensemble_posterior(model)
-        self._numpy_ensembles = numpy_ensembles(self._posterior)
+        self._numpy_components = numpy_components(self._posterior)
 
     def _first_points(
         self,
@@ -370,8 +382,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return make_inducing_variable(self.inducing, X, number, first, seed)
 
     def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
-        """Compute what a row's log density in the units of the model, on average, lacks
-        of that in the units of y.
+        """Compute the mean difference of a row's log density in the units of y from its
+        log density in the units of the model.
         """
         units = getattr(self, "_target", None)
         if units is None:
@@ -397,7 +409,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                 f"{self.alpha!r} with minibatches",
                 "Pass a number, or batch_size=None.",
             )
-            expected = "a number: leaving rows out needs a site for each"
+            expected = (
+                "a single number, because leaving rows out needs a site for each row"
+            )
             raise checks.refusal("alpha", got, expected, remedy)
         grows = self.num_inducing == "auto" and batch_size is None
         grows &= isinstance(self.inducing, str) and self.inducing != ROWS
@@ -407,17 +421,17 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         )
 
     def _powers(self) -> tuple[float, ...]:
-        """Read the powers that the user passes as numbers."""
+        """Return the powers that the user passed as numbers."""
         alpha: Any = self.alpha
         if isinstance(alpha, str) or np.asarray(alpha).dtype == bool:
-            expected = "a number in [0, 1], several, 'mix' or 'auto'"
+            expected = "a number in [0, 1], several numbers, 'mix' or 'auto'"
             remedy = "Leave it out if in doubt."
             raise checks.refusal("alpha", repr(alpha), expected, remedy)
         return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
 
     def _set_model(self, model: GPModel | Ensemble) -> None:
         self.model_, self._posterior, self._known_scores = model, None, None
-        self._numpy_ensembles = None
+        self._numpy_components = None
         main = heaviest(model)
         self.kernel_, self.likelihood_ = main.kernel, main.likelihood
         self.inducing_variable_ = getattr(main, "inducing_variable", None)
@@ -446,10 +460,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @property
     def _names_a_model(self) -> bool:
+        """Whether the settings select a single model, not several that are mixed."""
         return bool(self._settings_of_one_model())
 
     def _settings_of_all_models(self) -> dict[str, Any]:
-        """Give the settings that all models have that are mixed."""
+        """Return the settings that all mixed models use."""
         settings = self._changed(OF_ALL_MODELS)
         if not self.standardize:
             settings["inputs"] = "standard"
@@ -457,25 +472,27 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @property
     def components_(self) -> tuple[Any, ...]:
-        """The models that are mixed, each an estimator of its own; of one model it
-        alone.
+        """The models that are mixed, each an estimator; a single model is its own
+        component.
         """
         return (self,) if self._stack is None else self._stack.components
 
     @property
     def weights_(self) -> AnyNDArray:
-        """The weights of the components' densities, [K], of sum 1."""
+        """The weights of the components' densities, [K]; their sum is 1."""
         check_is_fitted(self)
         return np.ones(1) if self._stack is None else self._stack.weights
 
     @property
     def recalibration_(self) -> Recalibration:
-        """What makes the mixture right on average over rows that were left out."""
+        """The correction that makes the mixture right on average over left-out rows."""
         check_is_fitted(self)
         return getattr(self._stack, "recalibration", None) or Recalibration()
 
     def summary(self) -> str:
-        """Describe in a few lines what was tried and kept, and why, with weights."""
+        """Describe in a few lines which models were tried and kept, why, and their
+        weights.
+        """
         check_is_fitted(self)
         if self._stack is not None:
             return "\n".join(self._stack.lines)
@@ -487,9 +504,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @property
     def num_inducing_(self) -> int:
-        """How many inducing variables the component of the largest weight has: of an
-        exact one as many as rows that differ; of several latent functions, as many for
-        each.
+        """The number of inducing variables of the component with the largest weight. An
+        exact component has as many as there are distinct rows. Several latent functions
+        have this number each.
         """
         check_is_fitted(self)
         points: Any = self.inducing_variable_
@@ -508,21 +525,21 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             str(score.num_inducing) for score in getattr(self.record_, "points", ())
         ]
         if self.record_ is not None and tried and self.record_.message.startswith(OVER):
-            tried.append("and no more, as the time was over")
+            tried.append("and no more, because the time ran out")
         points = counted(self.num_inducing_, "inducing point")
         text = f"{name} with the kernel {kernel} and {points}"
         text += f" (tried: {', '.join(tried)})" if tried else ""
         return f"{text}, {', '.join(powers)}."
 
     def _set_stack(self, stack: Stack) -> None:
-        """Take over a stack, and what describes its heaviest component."""
+        """Store a stack, and the attributes of its heaviest component."""
         part = stack.heaviest
         self._set_model(part.model_)
         for name in (
             "_scaler",
             "_target",
             "_posterior",
-            "_numpy_ensembles",
+            "_numpy_components",
             *OF_HEAVIEST,
         ):
             if hasattr(part, name):
@@ -531,29 +548,31 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     @property
     def posterior_(self) -> EnsemblePosterior:
-        """What predicts f and y at inputs as the model takes them; of one component or
-        several.
+        """The posterior of the model, which predicts f and y at inputs in the model's
+        units.
         """
         if self._posterior is None:
             self._posterior = ensemble_posterior(self.model_)
         return self._posterior
 
-    @property
-    def _numpy_ensemble(self) -> NumpyEnsemble | None:
-        """What predicts with NumPy, many times faster; None for other models."""
-        if self._numpy_ensembles is None:
-            self._numpy_ensembles = numpy_ensembles(self.posterior_)
-        return self._numpy_ensembles[0] if self._numpy_ensembles else None
+    def _mixture_in_numpy(self) -> tuple[tuple[Component, ...], AnyNDArray]:
+        """Get the components that predict with NumPy, much faster, and their weights;
+        no components if NumPy has no form of this model.
+        """
+        if self._numpy_components is None:
+            self._numpy_components = numpy_components(self.posterior_)
+        return self._numpy_components, self.posterior_.weights.numpy()
 
     def far_rows(self, X: Any) -> AnyNDArray:
         """Find for each row, [N], whether it is so far from the training rows that they
-        have nearly no information on it: the variance of f is nearly what it was before
-        training, by any component whose weight is .2 or more, or the largest. So is a
-        row with an input that such a component cuts
-        (:class:`~gpflow_pep.distributions.YeoJohnson`).
+        have nearly no information on it.
+
+        A row is far if the variance of f is nearly its prior variance, or if an input
+        is cut (:class:`~gpflow_pep.distributions.YeoJohnson`), in a component with a
+        weight of at least .2 or with the largest weight.
 
         :param X: Inputs, [N, D].
-        :raises ValueError: If they are not what the model was trained on.
+        :raises ValueError: If the columns are not those that the model was trained on.
         """
         rows, stack = self._rows(X), self._stack
         if stack is None:
@@ -562,41 +581,40 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         if places is not None:
             parts = [stack.components[place] for place in sorted(set(places))]
             return np.asarray(np.all([part.far_rows(rows) for part in parts], axis=0))
-        pairs = zip(are_asked(stack.weights), stack.components, strict=True)
-        found = [part._far_rows(rows) for is_asked, part in pairs if is_asked]
-        return np.asarray(np.any(found, axis=0))
+        return far_by_components(
+            stack.weights, lambda k: stack.components[k]._far_rows(rows)
+        )
 
     def _far_rows(self, rows: AnyNDArray) -> AnyNDArray:
-        """Find far rows in original units, by this one model."""
-        X, ensemble = self._in_units(rows), self._numpy_ensemble
-        if ensemble is not None:
-            far = is_far(ensemble, X)
+        """Find far rows, in original units, with this single model."""
+        X = self._in_units(rows)
+        parts, weights = self._mixture_in_numpy()
+        if parts:
+            far = far_rows(parts, weights, X)
         else:
-            far = np.isnan(X).all(axis=1)
-            models, weights = components(self.model_)
-            every = zip(
-                are_asked(weights), models, self.posterior_.posteriors, strict=True
+            models, posteriors = components(self.model_)[0], self.posterior_.posteriors
+            far = np.isnan(X).all(axis=1) | far_by_components(
+                weights, lambda k: self._is_far(models[k], posteriors[k], X)
             )
-            for is_asked, model, posterior in every:
-                if is_asked:
-                    far = far | self._is_far(model, posterior, X)
         if isinstance(self._scaler, YeoJohnson):
             far = far | self._scaler.are_cut(rows)
         return far
 
     def _is_far(self, model: GPModel, posterior: Any, X: AnyNDArray) -> AnyNDArray:
-        """Find far rows by TensorFlow, as :mod:`gpflow_pep.scoring.ensemble` does."""
+        """Find far rows with TensorFlow, as :mod:`gpflow_pep.scoring.components` does
+        with NumPy.
+        """
         (variance,) = self._predicted(
             X, lambda rows: posterior.predict_f(rows)[1], PREDICTION_CHUNK
         )
         options = {"full_output_cov": False} if is_mixed(model.kernel) else {}
         prior = np.asarray(model.kernel(X, full_cov=False, **options))
         shares = np.min(variance / prior.reshape(len(X), -1), axis=1)
-        return np.asarray(~(shares <= FAR))  # also where X is unknown
+        return np.asarray(~(shares <= FAR))  # also if X is unknown
 
     @property
     def input_scaler_(self) -> "StandardScaler | YeoJohnson":
-        """What changes inputs from original units to those of ``model_``."""
+        """The scaler of inputs from original units to those of ``model_``."""
         return self._scaler
 
     def _seed(self) -> int:
@@ -605,36 +623,47 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _with_near_labels(
         self, model: GPModel | Ensemble, data: RegressionData, seed: int
     ) -> GPModel | Ensemble:
-        """Mix a model with another trained to predict from near rows, where that is
-        better.
+        """Mix a model with another one that is trained to predict from near rows, if
+        that is better.
         """
         return model
 
     @property
     def near_rows_(self) -> int:
-        """How many near training rows are known to predictions; 0: none."""
+        """The number of near training rows that predictions use; 0 if they use none."""
         check_is_fitted(self)
         return max((near.number for near in near_rows(self.model_) if near), default=0)
 
     def _seconds_of_points(self) -> float:
-        """Give the most seconds of training a model to predict from its inducing
+        """Return the time limit, in seconds, for training the predictions from inducing
         points.
         """
         return np.inf if self.max_seconds is None else self.max_seconds
 
     def _objective(self) -> Objective:
-        """Give what training maximises: see :func:`~gpflow_pep.training.maximise`."""
+        """Return the objective of :func:`~gpflow_pep.training.maximise`."""
         objective: Objective = getattr(self, "objective", "evidence")
         if objective != "evidence" or isinstance(self.ard, bool | np.bool_):
             return objective
         return near_lengthscales(float(self.ard))
 
+    def _training(self) -> Training:
+        """Give the settings of training."""
+        return Training(
+            objective=self._objective(),
+            max_iterations=self.max_iterations,
+            progress=self.verbose,
+            cache_key=self._cache_key(),
+            holder=self._training_model,
+            drops_powers=isinstance(self.alpha, str) and self.alpha == "auto",
+        )
+
     def _training_model(self, model: GPModel) -> Any:
-        """Give what holds the data and the loss of a model."""
+        """Return the object that holds the data and the loss of a model."""
         return model
 
     def _batch_size(self, num_rows: int) -> int | None:
-        """Give the rows in a batch; None: all."""
+        """Return the number of rows in a batch; None for all rows."""
         several = getattr(self, "n_outputs_", 1) > 1
         if self.batch_size == "auto":
             return BATCH_SIZE if num_rows > MOST_ROWS and not several else None
@@ -645,8 +674,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                 f"{self.batch_size!r}{' with several columns of y' if several else ''}"
             )
             expected = (
-                f"{'' if several else 'a number of rows, '}'auto' or None, all rows at"
-                " once"
+                f"{'' if several else 'a number of rows, '}'auto' or None (all rows at"
+                " once)"
             )
             raise checks.refusal(
                 "batch_size", got, expected, "Leave it out if in doubt."
@@ -657,12 +686,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return make_kernel(self.kernel, X.shape[1], self.ard)
 
     def _cache_key(self) -> tuple[Any, ...] | None:
-        """
-        Name all that a compiled loss depends on beside the shapes of parameters and of
-        X's columns.
+        """Return everything that a compiled loss depends on, except the shapes of
+        parameters and of X's columns.
 
-        None where that is not known: a kernel, a likelihood or inducing variables may
-        be anything.
+        None if that is not known, because a kernel, a likelihood or inducing variables
+        of the user may be anything.
         """
         settings = self.get_params(deep=False)
         others = [settings.pop(name) for name in _NOT_COMPILED if name in settings]
@@ -681,9 +709,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return tags
 
     def _validate(self, X: Any, *y: Any, **options: Any) -> Any:
-        """
-        Check inputs, and targets if there are any; they become of GPflow's float. Rows
-        of X may be NaN throughout: nothing is known of them.
+        """Check inputs, and targets if there are any, and convert them to GPflow's
+        float. Rows of X that are unknown have NaN in all columns.
         """
         check_table("X", X)
         check_table("y", y[0] if y else None)
@@ -700,7 +727,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return checked
 
     def _inputs(self, X: Any) -> AnyNDArray:
-        """Check inputs, and change them from original units to the model's."""
+        """Check inputs, and scale them from original units to the model's."""
         return self._in_units(self._rows(X))
 
     def _rows(self, X: Any) -> AnyNDArray:
@@ -708,16 +735,16 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", ())
         if len(names) and sorted(getattr(X, "columns", ()), key=str) == sorted(names):
-            X = X[list(names)]  # scikit-learn's message names other columns
+            X = X[list(names)]  # scikit-learn's message would list other columns
         rows: AnyNDArray = self._validate(X, reset=False)
         return rows
 
     def _in_units(self, X: AnyNDArray) -> AnyNDArray:
-        """Change inputs from original units to the model's."""
+        """Scale inputs from original units to the model's."""
         scaler = self._scaler
         if isinstance(scaler, YeoJohnson):
             return scaler.transform(X)
-        # Without the scaler's own checks, which take as long as the checks before.
+        # This skips the scaler's own checks, which take as long as the checks before.
         if scaler.with_mean:
             X = X - scaler.mean_.astype(X.dtype, copy=False)
         scaled: AnyNDArray = X / scaler.scale_.astype(X.dtype) if scaler.with_std else X
@@ -726,7 +753,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _predicted(
         self, X: AnyNDArray, predict: Callable[[AnyNDArray], Any], chunk_size: int
     ) -> list[AnyNDArray]:
-        """Predict some rows at a time: the parts of what a function returns, for all
+        """Predict chunks of rows, and join each part that ``predict`` returns over all
         rows.
         """
         chunks = range(0, max(len(X), 1), chunk_size)
@@ -739,14 +766,12 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the posterior and what is made of it: they are made again when
-        needed.
-        """
+        """Leave out the posterior and its NumPy form, which are made when needed."""
         describe = DESCRIBE.get()
         if describe is not None:
             return describe(self)
         state = dict(super().__getstate__())
-        for name in ("_posterior", "_numpy_ensembles", "_judged"):
+        for name in ("_posterior", "_numpy_components", "_judged"):
             if name in state:
                 state[name] = None
         return state

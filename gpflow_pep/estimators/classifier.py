@@ -14,19 +14,20 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ..distributions.cutting import cuts_reported
+from ..distributions.mixtures import mixed_probabilities
 from ..engine import factors
 from ..engine.checks import refusal
 from ..models import PEPClassification
-from ..scoring.ensemble import predict_probabilities
+from ..scoring.components import predict_probabilities
 from ..tables.grades import order_of_labels, places_in
 from ..training import Ensemble, ensemble_with_near_labels
 from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .class_stack import fit_class_stack
-from .inputs import check_table, filled, refuse_missing
-from .parts import CLASSES, make_likelihood, wants_near_rows
+from .recipe.classes import fit_class_stack
+from .single.inputs import check_table, filled, refuse_missing
+from .single.parts import CLASSES, make_likelihood, wants_near_rows
 
-#: The part of ``max_seconds`` in which predictions from near rows are trained for.
+#: The share of ``max_seconds`` that is spent on training predictions from near rows.
 SHARE_OF_NEAR_ROWS = 0.25
 
 
@@ -38,37 +39,40 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         model = PEPClassifier(random_state=0).fit(X, labels)
         probability = model.predict_proba(X_new)
 
-    Labels are of any type that scikit-learn takes. All latent functions share the
-    kernel and the inducing points: those of their own would take as many times the
-    work, and be learnt from fewer rows.
+    Labels are words, whole numbers or booleans. By default, the classifier mixes
+    several models (:mod:`gpflow_pep.estimators.recipe.classes`). All mixed models use
+    the values that you set for ``inputs``, ``ard``, ``standardize``, ``likelihood``,
+    and ``kernel`` if it is "matern52", "rbf" or "additive". If you set another kernel,
+    or ``num_inducing``, ``alpha``, ``inducing`` or ``batch_size``, the classifier
+    trains a single model. ``summary()`` shows which setting selected it.
 
-    Several models are mixed (:mod:`gpflow_pep.estimators.class_stack`). All of them
-    take ``inputs``, ``ard``, ``standardize``, ``likelihood``, and ``kernel`` if it is
-    "matern52", "rbf" or "additive", where these have another value than the default.
-    Another kernel, or another value than the default of ``num_inducing``, ``alpha``,
-    ``inducing`` or ``batch_size``, gives one model. ``summary()`` says which setting
-    did.
+    In each model all latent functions share the kernel and the inducing points, because
+    separate ones would multiply the work and each would be learnt from fewer rows.
 
-    :param likelihood: "auto": "bernoulli" (probit) for two classes, "softmax" for more.
-        "multiclass" (RobustMax: the class of the largest function, but for one label in
-        1000), or "noisy_multiclass" (but for three in 100); "ordinal", for classes
-        in ``order`` (:class:`~gpflow_pep.likelihoods.Ordinal`); or a GPflow likelihood
-        of the classes 0 to C - 1 in the order of ``classes_``, which is copied.
-    :param order: With "ordinal", all labels from the lowest to the highest, and so
-        ``classes_``. None: numbers, also in text, by value, and grades such as "low",
-        "medium", "high"; other words are refused.
-    :param near_rows: Whether predictions of two classes with one latent function use
-        near training rows. "auto": 20 or none. On 1000 rows or more whose errors are
-        alike among near ones, a second model is trained to predict from near rows
-        alone, with a kernel of its own that starts from the trained one, and mixed with
-        the first where rows left out are predicted better so
-        (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None: none.
-    :param max_seconds: A quarter of it is for near rows where they may be trained for;
-        beside minibatches as much again.
-    :param kernel: All other parameters and attributes are those of
-        :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. After ``fit`` there
-        is ``classes_`` too. Where ``near_rows_`` is not 0, ``model_`` is an ensemble;
-        ``n_iter_`` and ``record_`` remain those of training the inducing points.
+    :param likelihood: The likelihood of the labels. "bernoulli" (probit) is for two
+        classes; "softmax" is for any number. "multiclass" is RobustMax: the label is
+        the class of the largest function, except for one label in 1000.
+        "noisy_multiclass" allows three wrong labels in 100. "ordinal" is for classes
+        with an order (:class:`~gpflow_pep.likelihoods.Ordinal`). A GPflow likelihood of
+        the classes 0 to C - 1, in the order of ``classes_``, is copied. "auto" selects
+        "bernoulli" for two classes and "softmax" for more.
+    :param order: All labels from the lowest to the highest, for "ordinal"; ``classes_``
+        then has this order. None orders numbers (also numbers in text) by value, and
+        recognises grades such as "low", "medium", "high"; other words raise an error.
+    :param near_rows: Whether predictions of two classes may use the 20 nearest training
+        rows. With 1000 rows or more, if near rows have similar errors, "auto" trains a
+        second model with its own kernel to predict from near rows alone. It is mixed
+        with the first model if that improves predictions of left-out rows
+        (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None switches
+        near rows off.
+    :param max_seconds: The time limit of a fit in seconds. If the classifier may use
+        near rows, it spends a quarter of this time on them. With minibatches it takes
+        the same time again.
+    :param kernel: The kernel. This parameter and all others are as in
+        :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`, and so are the
+        attributes after ``fit``, which also sets ``classes_``. If ``near_rows_`` is not
+        0, ``model_`` is an ensemble, and ``n_iter_`` and ``record_`` describe the
+        training of the inducing points.
 
     .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :ref:`imbalanced`.
     """
@@ -121,23 +125,27 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         X, y = self._validate(X, y)
         if len({isinstance(label, str) for label in y}) > 1:
             raise refusal(
-                "y", "words and numbers as labels", "one kind", "Pass y.astype(str)."
+                "y",
+                "words and numbers as labels",
+                "labels of one kind",
+                "Pass y.astype(str).",
             )
         kind = type_of_target(y, input_name="y")
         in_order = _are_in_order(self.likelihood)
         if kind not in ("binary", "multiclass") and not (
             in_order and kind == "continuous"
         ):
-            # scikit-learn's words, by which it checks this
+            # scikit-learn's checks look for these words.
             got = f"Unknown label type: {kind}"
             remedy = (
-                "Ratings have likelihood='ordinal'; measurements are for PEPRegressor."
+                "Use likelihood='ordinal' for ratings, and PEPRegressor for"
+                " measurements."
             )
             raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             got = f"one class, {self.classes_[0]!r}"
-            raise refusal("y", got, "two or more", "There is nothing to distinguish.")
+            raise refusal("y", got, "two or more", "Add rows of another class.")
         Y = numbers[:, None].astype(gpflow.default_float())
         given = X
         X, Y = self._known_rows(X, Y)
@@ -150,7 +158,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return given
 
     def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: None = None) -> None:
-        """Train the one model that the settings name."""
+        """Train the single model that the settings describe."""
         self._stack = None
         Y = self._in_order(Y)
         self._has_many_rows = len(X) >= LEAST_ROWS
@@ -165,11 +173,16 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         return np.argsort(places)[Y.astype(int)].astype(Y.dtype)
 
     def _places_in_order(self) -> AnyNDArray | None:
-        """Give the places of the sorted labels in their order; None: as they are."""
+        """Return the places of the sorted labels in their order; None if they stay as
+        they are.
+        """
         if not _are_in_order(self.likelihood):
             if self.order is not None:
-                got = f"one for the likelihood {self.likelihood!r}"
-                expected, remedy = "none, or the likelihood 'ordinal'", "Leave it out."
+                got = f"an order for the likelihood {self.likelihood!r}"
+                expected, remedy = (
+                    ("no order, or the likelihood 'ordinal'"),
+                    "Leave it out.",
+                )
                 raise refusal("order", got, expected, remedy)
             return None
         if self.order is not None:
@@ -190,7 +203,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """Predict the most probable class of each row.
 
         :param X: Inputs, [N, D].
-        :raises ValueError: If they are not what the model was trained on.
+        :raises ValueError: If the columns are not those that the model was trained on.
         """
         best = np.argmax(self.predict_proba(X), axis=1)  # refuses what is not fitted
         return np.asarray(self.classes_[best])
@@ -199,34 +212,35 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     def predict_proba(self, X: Any) -> AnyNDArray:
         """Predict the probability of each class, [N, C], in the order of ``classes_``.
 
-        It is the tilted integral of the class at power 1.
+        The probability of a class is its tilted integral at power 1.
 
         :param X: Inputs, [N, D].
-        :raises ValueError: If they are not what the model was trained on.
+        :raises ValueError: If the columns are not those that the model was trained on.
         """
         X, stack = self._rows(X), self._stack
         if stack is None:
             return self._probabilities(X)
-        pairs = zip(stack.weights, stack.components, strict=True)
-        mixed = sum(
-            w * part._probabilities(X)[:, part.columns_of(self)] for w, part in pairs
-        )
-        return np.asarray(self.recalibration_.probabilities(mixed))
+        parts = [
+            part._probabilities(X)[:, part.columns_of(self)]
+            for part in stack.components
+        ]
+        return mixed_probabilities(stack.weights, parts, self.recalibration_)
 
     def columns_of(self, whole: "PEPClassifier") -> list[int]:
-        """Find the columns of another's classes, of which these are components' in
-        order maybe.
+        """Find the columns of this component's probabilities in the order of the
+        classes of the whole; a component may order its classes differently.
         """
         known = self.classes_.tolist()
         return [known.index(label) for label in whole.classes_.tolist()]
 
     def _probabilities(self, X: AnyNDArray) -> AnyNDArray:
-        """Predict the probabilities of this one model's classes, at rows in original
+        """Predict the class probabilities of this single model, at rows in original
         units.
         """
-        X, ensemble = self._in_units(X), self._numpy_ensemble
-        if ensemble is not None:
-            return predict_probabilities(ensemble, X)
+        X = self._in_units(X)
+        parts, weights = self._mixture_in_numpy()
+        if parts:
+            return predict_probabilities(parts, weights, X)
         (probability,) = self._predicted(
             X, self.posterior_.predict_probabilities, PREDICTION_CHUNK
         )
@@ -266,10 +280,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         number = factors.num_classes(likelihood)
         if number != num_classes:
             kind = name if isinstance(name, str) else type(name).__name__
-            expected = f"one of as many classes as y has, and not {number}"
+            expected = f"a likelihood of as many classes as y has, and not of {number}"
             remedy = (
-                "Use 'auto', 'softmax', 'multiclass', 'ordinal', or one of as many"
-                " classes."
+                "Use 'auto', 'softmax', 'multiclass' or 'ordinal', or correct its"
+                " number of classes."
             )
             raise refusal(
                 "likelihood", f"{kind!r} for {num_classes} classes", expected, remedy
@@ -284,7 +298,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
     @property
     def _tries_near_labels(self) -> bool:
-        """Whether a fit may train for predictions from near rows."""
+        """Return whether a fit may train a model for predictions from near rows."""
         if not wants_near_rows(self.near_rows):
             return False
         return self._has_many_rows and takes_near_labels(
@@ -318,9 +332,10 @@ def _are_in_order(named: Any) -> bool:
 
 
 def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyNDArray:
-    """Take the logarithm of the probability of the label of each row, [N].
+    """Compute the log probability of the label of each row, [N].
 
-    :raises ValueError: If one is not, or their number differs.
+    :raises ValueError: If a label is not one of the classes, or if the number of labels
+        is not that of the rows.
     """
     y = filled(y)
     refuse_missing(y, "label")
@@ -330,6 +345,6 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     places = np.minimum(np.searchsorted(classes, y, sorter=order), len(classes) - 1)
     place = order[places]
     if not np.array_equal(classes[place], y):
-        got = f"labels that are none of {list(classes)}"
-        raise refusal("y", got, "these", "Leave out rows of other classes.")
+        got = f"labels that are not among {list(classes)}"
+        raise refusal("y", got, "these classes", "Leave out rows of other classes.")
     return np.asarray(np.log(probability[np.arange(len(y)), place]))

@@ -19,10 +19,10 @@ from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..training.choosing.ensemble import Ensemble, components
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .describing import Described, Describer, Loader, check_same
+from .recipe.stack import Stack
 from .regressor import PEPRegressor
 from .rows_held import RowsHeld
-from .stack import Stack
+from .single.describing import Described, Describer, Loader, check_same
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {
@@ -73,9 +73,9 @@ def describe_estimator(
         raise refusal(
             "estimator",
             f"a {name}",
-            "a PEPRegressor or PEPClassifier: a class derived from them is not known"
-            " when loading",
-            "Save what it is made of, or pickle it.",
+            "a PEPRegressor or PEPClassifier, because a class derived from them is"
+            " not known when it is loaded",
+            "Save the estimator that it contains, or use pickle.",
         )
     parameters = estimator.get_params(deep=False).items()
     described: dict[str, Described] = {
@@ -120,7 +120,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     type.
     """
     if described["class"] not in ESTIMATORS:
-        raise ValueError(f"{described['class']} is no estimator that is known")
+        raise ValueError(f"{described['class']} is not a known estimator")
     parameters = {name: load(value) for name, value in described["parameters"].items()}
     estimator = ESTIMATORS[described["class"]](**parameters)
     if "fitted" not in described:
@@ -222,7 +222,7 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
         (getattr(model, "memory", None) is not None, ".memory", "a memory", "none"),
     ):
         if other:
-            expected = f"{expected}, as the estimators train them"
+            expected = f"{expected}, which are the models that the estimators train"
             remedy = "Keep other models with tf.train.Checkpoint."
             raise refusal(f"model_{label}", got, expected, remedy)
     described: dict[str, Described] = {

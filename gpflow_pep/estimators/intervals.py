@@ -57,7 +57,8 @@ def conformal_score(scores: AnyNDArray, coverage: float) -> float:
         raise refusal(
             "coverage",
             f"{coverage:g} with {counted(N, 'row')}",
-            f"at most {N / (N + 1):.4g}, the most that so many rows can support",
-            "Pass calibrate=None, whose intervals can have any coverage.",
+            f"at most {N / (N + 1):.4g}, the largest coverage that this number of rows"
+            " can support",
+            "Pass calibrate=None, which allows any coverage.",
         )
     return float(np.partition(scores, place - 1)[place - 1])

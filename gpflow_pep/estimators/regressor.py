@@ -23,24 +23,31 @@ from ..engine.prior import is_mixed
 from ..likelihoods import LogLinear, PerOutput
 from ..models import PEP, PEPRegression
 from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
-from ..training.fitting.exact import (
+from .recipe.columns import fit_columns
+from .recipe.forecasts import fit_forecast
+from .recipe.regression import (
+    EXACT_ROWS,
+    LEAST_SECONDS,
+    SCOUT_ROWS,
+    SCOUT_SHARE,
+    fit_stack,
+)
+from .single.exact import (
     KERNELS,
     Hyperparameters,
     find_start,
     fit_exact,
     with_line,
 )
-from .columns import fit_columns
-from .forecasts import fit_forecast
-from .inputs import (
+from .single.inputs import (
     check_sizes,
     check_table,
     filled,
     refuse_missing,
     warn_of_wild_numbers,
 )
-from .numpy_parts import numpy_ensembles
-from .outputs import (
+from .single.numpy_parts import numpy_components
+from .single.outputs import (
     as_outputs,
     check_readings,
     column_names,
@@ -49,12 +56,11 @@ from .outputs import (
     make_output_kernel,
     observed_rows,
 )
-from .parts import NUMBERS, ROWS, make_likelihood
-from .stack import EXACT_ROWS, LEAST_SECONDS, SCOUT_ROWS, SCOUT_SHARE, fit_stack
+from .single.parts import NUMBERS, ROWS, make_likelihood
+from .single.target_units import fit_units, likelihood_in, spread_of, to_model
 from .target_predictions import TargetPredictions
-from .target_units import fit_units, likelihood_in, spread_of, to_model
 
-#: Where training starts: a tenth of the variance of standardised targets.
+#: Initial noise variance: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
 
 
@@ -66,98 +72,116 @@ class PEPRegressor(TargetPredictions):
         model = PEPRegressor(random_state=0).fit(X, y)
         mean, std = model.predict(X_new, return_std=True)
 
-    Up to 1000 rows several exact Gaussian processes are mixed, and with more rows exact
-    models of some rows choose transforms (:mod:`gpflow_pep.estimators.stack`). All
-    models that are mixed take ``noise``, ``warp``, ``inputs``, ``ard``,
-    ``standardize``, ``time``, ``likelihood="log_normal"``, and ``kernel`` if it is
-    "matern52", "rbf" or "additive", where these have another value than the default.
-    Another kernel or likelihood, or another value than the default of ``num_inducing``,
-    ``alpha``, ``objective``, ``inducing`` or ``batch_size``, gives one model: with a
-    Gaussian likelihood :class:`~gpflow_pep.models.PEPRegression`, with others
-    :class:`~gpflow_pep.models.PEP`, and with minibatches
-    :class:`~gpflow_pep.models.ARPEP`. ``summary()`` says which setting did. Columns of
-    a DataFrame are matched by name.
+    By default and up to 1000 rows, the estimator mixes several exact Gaussian
+    processes. With more rows, exact ones on a part of the rows only choose the
+    transforms, and one model is trained on all rows
+    (:mod:`gpflow_pep.estimators.recipe.regression`). All mixed models use the values
+    that you set for ``noise``, ``warp``, ``inputs``, ``ard``, ``standardize``,
+    ``time``, ``likelihood="log_normal"``, and ``kernel`` if it is "matern52", "rbf" or
+    "additive".
 
-    :param kernel: "rbf", "matern52"; "additive", "matern52" and a smooth function of
-        each input; "matern12", "matern32" or "rational_quadratic"; or a GPflow kernel,
-        which is copied, for inputs as the model takes them. "auto": "rbf" of one model.
-    :param noise: "constant"; or "varying", Gaussian with a variance that depends on the
-        inputs (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto": "constant" of one
-        model.
-    :param warp: Whether the model takes targets that are bent by the sinh-arcsinh
-        transform (:class:`~gpflow_pep.distributions.Units`), which an exact model of at
-        most 600 rows chooses; of several columns each has its own. "auto": not of one
-        model.
-    :param inputs: "standard", or "yeo-johnson", bent so that each column is nearly
-        Gaussian (:class:`~gpflow_pep.distributions.YeoJohnson`). "auto": "standard" of
-        one model.
-    :param ard: Whether a kernel by name has a lengthscale for each input, or one for
-        all; or how far log lengthscales are from their mean a priori, for example 0.7.
-    :param num_inducing: How many inducing points, at most as many as there are rows
-        that differ. "auto": 25 or 100, to which others are added as long as rows left
-        out of training gain (:mod:`gpflow_pep.training.fitting.points`); 100 with
-        minibatches or inducing variables of your own.
-    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 EP (FITC). "mix":
-        an ensemble of 0, 0.5 and 1 (:func:`~gpflow_pep.training.ensemble_of_powers`).
-        "auto": that with Gaussian noise, without ``max_seconds`` or with fewer than
-        1000 rows, where rows and points are not too many; otherwise 0.5. Several: of
-        them the one whose trained model has the highest log density of rows left out
-        (:func:`~gpflow_pep.training.select_alpha`).
-    :param objective: "evidence" or "loo", see :func:`~gpflow_pep.training.maximise`.
-    :param likelihood: "gaussian"; "student_t"; "log_normal", Gaussian noise of log y,
-        which the model then takes; "poisson" or "negative_binomial" (y counts, exp of f
-        the rate); "tobit", of y [N, 2] with a limit for each row
+    If you set another kernel or likelihood, or ``num_inducing``, ``alpha``,
+    ``objective``, ``inducing`` or ``batch_size``, the estimator trains a single model:
+    :class:`~gpflow_pep.models.PEPRegression` for Gaussian noise,
+    :class:`~gpflow_pep.models.PEP` for other likelihoods, and
+    :class:`~gpflow_pep.models.ARPEP` with minibatches. ``summary()`` shows which
+    setting selected it. Columns of a DataFrame are matched by name.
+
+    :param kernel: The kernel: "rbf", "matern12", "matern32", "matern52" or
+        "rational_quadratic"; "additive", which is "matern52" plus a smooth function of
+        each input; or a GPflow kernel of the scaled inputs, which is copied. "auto"
+        selects "rbf" for a single model.
+    :param noise: The variance of Gaussian noise: "constant", or "varying", which
+        depends on the inputs (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto"
+        selects "constant" for a single model.
+    :param warp: Whether targets are bent by a sinh-arcsinh transform
+        (:class:`~gpflow_pep.distributions.Units`), which an exact model of at most 600
+        rows chooses. Each column of y has its own transform. "auto" selects False for a
+        single model.
+    :param inputs: How inputs are scaled: "standard" standardises them; "yeo-johnson"
+        also bends each column so that it is nearly Gaussian
+        (:class:`~gpflow_pep.distributions.YeoJohnson`). "auto" selects "standard" for a
+        single model.
+    :param ard: Whether a kernel that is chosen by name has a lengthscale for each input
+        (True) or one for all inputs (False). A number, for example 0.7, gives each
+        input its lengthscale and sets the prior standard deviation of the log
+        lengthscales around their mean.
+    :param num_inducing: The number of inducing points, at most the number of distinct
+        rows. "auto" starts with 25 or 100 and adds points as long as that improves
+        predictions of left-out rows (:mod:`gpflow_pep.training.fitting.points`); with
+        minibatches it selects 100.
+    :param alpha: The power, in [0, 1]: 0 is variational inference, 1 is EP (FITC).
+        "mix" mixes models at 0, 0.5 and 1
+        (:func:`~gpflow_pep.training.ensemble_of_powers`). "auto" does the same if the
+        noise is Gaussian and the problem is small enough (fewer than 1000 rows, or no
+        ``max_seconds`` and not too many inducing points); in all other cases it selects
+        0.5. If you pass several powers, the estimator keeps the one that predicts
+        left-out rows best (:func:`~gpflow_pep.training.select_alpha`).
+    :param objective: What training maximises: "evidence", or "loo", the log density of
+        rows that are left out; see :func:`~gpflow_pep.training.maximise`.
+    :param likelihood: The noise model: "gaussian"; "student_t"; "log_normal", which is
+        Gaussian noise on log y; "poisson" or "negative_binomial" for counts, with the
+        rate exp(f); "tobit" for y [N, 2] with a limit for each row
         (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow likelihood of one latent
-        function, which is copied. Its bounds, and noise that is not trained, are in
-        units of y; noise that is trained starts in those of the model. Of several
-        columns that are mixtures each has one of this name, or its likelihood in
-        ``PerOutput``.
-    :param inducing: Where inducing points start: "kmeans", "random" or
-        "greedy_variance"; "rows", all rows, or ``num_inducing`` k-means centres of
-        them, not trained: at all rows with "rbf", "matern52" or "additive" and Gaussian
-        noise the evidence of the exact model is maximised; or points [M, D] or GPflow's
-        inducing variables, for inputs as the model takes them.
-    :param num_latent: With several columns of y, of how many latent functions they are
-        mixtures (:func:`~gpflow_pep.training.starts.mixing.coregionalization`); 0: of
-        none, columns are independent, and share kernel and noise. None: with nothing
-        named what rows that are left out choose, models of each column among it
-        (:mod:`gpflow_pep.estimators.columns`); of one model as many as columns, but 4
-        at most, and with Gaussian noise at alpha 1 white noise, which the columns of a
-        row share.
-    :param time: The input that goes on beyond the rows, as the time of a forecast does:
-        its name or its place. It is standardised and never bent, and each model by name
-        has a linear function of it. Models that are mixed are judged by the latest
-        fifth of the rows (:mod:`gpflow_pep.estimators.forecasts`). None: there is none.
-    :param near_rows: Whether predictions use near training rows. "auto": 10 or 40
-        beside predictions from the inducing points alone
-        (:func:`~gpflow_pep.training.ensemble_with_near_rows`), on 1000 rows or more,
-        where rows left out of training are predicted better so. 0 or None: none.
-    :param standardize: Whether the model takes inputs standardised, and targets where
-        noise is added to f (Gaussian, Student's t, Tobit). Everything that goes in and
-        comes out is in original units.
-    :param max_iterations: The most steps of L-BFGS, or passes over the rows by
-        minibatches.
-    :param max_seconds: The most seconds of a fit, all columns of y together; 1000 rows
-        or more take some 3 at least. None: any number.
-    :param batch_size: Rows in a minibatch; None: all rows at once. "auto": minibatches
-        of 1000 where there are more than 100 000 rows.
-    :param random_state: A seed, ``numpy.random.default_rng(seed)`` or a
-        ``RandomState``, for inducing points and batches.
-    :param warm_start: Whether another ``fit`` starts from the parameters of the one
-        before.
-    :param verbose: Whether to show a bar on stderr.
+        function, which is copied. Bounds of a GPflow likelihood, and noise that is not
+        trained, are in units of y. Noise that is trained starts in units of the model.
+        With several columns, each column gets its own copy of this likelihood, or the
+        one that ``PerOutput`` gives it.
+    :param inducing: The initial inducing points: "kmeans", "random" or
+        "greedy_variance"; or points [M, D] or GPflow's inducing variables, in units of
+        the scaled inputs. "rows" fixes the points at all rows, or at ``num_inducing``
+        k-means centres, and does not train them. With all rows, Gaussian noise and the
+        kernel "rbf", "matern52" or "additive", the model is then an exact Gaussian
+        process.
+    :param num_latent: The number of latent functions that the columns of y are mixtures
+        of (:func:`~gpflow_pep.training.starts.mixing.coregionalization`). 0 makes the
+        columns independent; they share the kernel and the noise. None lets left-out
+        rows choose between mixtures, a shared kernel and a model of each column
+        (:mod:`gpflow_pep.estimators.recipe.columns`). For a single model None selects
+        one function for each column, at most 4; with Gaussian noise and alpha 1 the
+        columns of a row also share white noise.
+    :param time: The input that continues beyond the training rows, such as the time of
+        a forecast: its name, or its position counted from 0. This input is standardised
+        and never bent, and every kernel that is chosen by name includes a linear
+        function of it. The latest fifth of the rows decides how models are mixed
+        (:mod:`gpflow_pep.estimators.recipe.forecasts`). None means that there is no
+        such input.
+    :param near_rows: Whether predictions may use the nearest training rows in addition
+        to the inducing points. With 1000 rows or more, "auto" tries the 10 and the 40
+        nearest, and uses them if that improves predictions of left-out rows
+        (:func:`~gpflow_pep.training.ensemble_with_near_rows`). 0 or None switches near
+        rows off.
+    :param standardize: Whether inputs are standardised, and also targets if noise is
+        added to f (Gaussian, Student's t, Tobit). Arguments and predictions are in
+        original units in any case.
+    :param max_iterations: The largest number of L-BFGS steps, or of passes over the
+        rows with minibatches.
+    :param max_seconds: The time limit of a fit in seconds, for all columns of y
+        together. A fit on 1000 rows or more takes at least about 3 seconds. None sets
+        no limit.
+    :param batch_size: The number of rows in a minibatch. None trains on all rows at
+        once. "auto" uses minibatches of 1000 above 100 000 rows.
+    :param random_state: A seed, a ``numpy.random.default_rng(seed)`` or a
+        ``RandomState``. It sets the random choices of rows, inducing points and
+        batches.
+    :param warm_start: Whether the next ``fit`` starts from the parameters of the last
+        one.
+    :param verbose: Whether to show a progress bar on stderr.
 
-    After ``fit``: ``components_``, ``weights_`` and ``mean_weights_``, the models that
-    are mixed, and ``recalibration_``; ``n_outputs_`` and ``target_names_``, of the
-    columns of y; ``model_``, a :class:`~gpflow_pep.training.Ensemble` where powers are
-    mixed; ``near_rows_``, how many near rows predictions use; ``rows_held_``, how many
-    training rows the files of :func:`save_estimator` and :func:`export_numpy` hold
-    (:class:`~gpflow_pep.estimators.rows_held.RowsHeld`); ``posterior_``, which
-    predicts in the model's units; ``alpha_scores_`` (nats a row, without near rows;
-    None of one power), ``n_features_in_``, ``feature_names_in_``; and, of the component
-    of the largest weight, ``kernel_``, ``likelihood_``, ``inducing_variable_``,
-    ``num_inducing_``, ``alpha_``, ``n_iter_`` and ``record_`` (of
-    :func:`~gpflow_pep.training.maximise`; None by minibatches or where it was loaded).
+    Attributes after ``fit``: ``components_`` are the models that are mixed, with
+    ``weights_``, ``mean_weights_`` and ``recalibration_``. ``n_outputs_`` and
+    ``target_names_`` are the number and the names of the columns of y. ``model_`` is
+    the GPflow model, or an :class:`~gpflow_pep.training.Ensemble` if powers are mixed.
+    ``near_rows_`` is the number of near rows that predictions use. ``rows_held_``
+    counts the training rows that the files of :func:`save_estimator` and
+    :func:`export_numpy` hold (:class:`~gpflow_pep.estimators.rows_held.RowsHeld`).
+    ``posterior_`` predicts in the model's units. ``alpha_scores_`` are the scores of
+    several powers (nats per row, without near rows; None for one power).
+    ``n_features_in_`` and ``feature_names_in_`` describe the inputs. ``kernel_``,
+    ``likelihood_``, ``inducing_variable_``, ``num_inducing_``, ``alpha_``, ``n_iter_``
+    and ``record_`` describe the component with the largest weight. ``record_`` comes
+    from :func:`~gpflow_pep.training.maximise`; it is None after training with
+    minibatches and after loading.
 
     .. seealso:: :class:`PEPClassifier`, :doc:`/estimators`, :doc:`/interpreting`, and
         :ref:`how-long`.
@@ -217,7 +241,7 @@ class PEPRegressor(TargetPredictions):
             "noise", self.noise, ("auto", "constant", "varying"), remedy
         )
         if self.objective != "evidence" and not isinstance(self.ard, bool | np.bool_):
-            expected = "'evidence', to which a number as ard adds a prior"
+            expected = "'evidence', because a number as ard adds a prior to it"
             raise refusal("objective", repr(self.objective), expected, remedy)
         if self.warp != "auto" and not isinstance(self.warp, bool | np.bool_):
             raise refusal("warp", repr(self.warp), "True, False or 'auto'", remedy)
@@ -233,7 +257,7 @@ class PEPRegressor(TargetPredictions):
             X, y = self._validate(X, y, y_numeric=True)
             Y = np.asarray(y, dtype=X.dtype)[:, None]
             check_sizes("y", Y)
-        # Columns beside that of the targets may be what the likelihood takes.
+        # Further columns of y may hold what the likelihood reads, such as limits.
         P = Y.shape[1]
         self.n_outputs_ = P = 1 if layout_of(self._one_likelihood(), P) == (P, 1) else P
         self.target_names_ = column_names(y) if Y.shape[1] > 1 else None
@@ -276,26 +300,31 @@ class PEPRegressor(TargetPredictions):
         return f", because GPflow's default float is {gpflow.default_float().__name__}"
 
     def _place_of_time(self) -> int | None:
-        """Find the column of X that ``time`` names."""
+        """Find the column of X that ``time`` selects."""
         if self.time is None:
             return None
         names = list(getattr(self, "feature_names_in_", ()))
-        D, remedy = self.n_features_in_, "Leave it out if no input goes on."
+        D, remedy = (
+            self.n_features_in_,
+            ("Leave it out if no input continues beyond the rows."),
+        )
         if isinstance(self.time, str):
             if self.time in names:
                 return names.index(self.time)
-            expected = f"one of the columns {names}" if names else "a place: no names"
+            expected = (
+                f"one of the columns {names}"
+                if names
+                else ("a position, because columns have no names")
+            )
             raise refusal("time", repr(self.time), expected, remedy)
         is_place = isinstance(self.time, int | np.integer)
         if isinstance(self.time, bool) or not is_place or not -D <= self.time < D:
-            expected = f"a name, or a place from 0 to {D - 1}"
+            expected = f"a name, or a position from 0 to {D - 1}"
             raise refusal("time", repr(self.time), expected, remedy)
         return int(self.time) % D
 
     def _check_forms(self) -> None:
-        """Refuse noise that varies, and warps, of targets that they have no
-        form for.
-        """
+        """Refuse varying noise and warps if the targets do not allow them."""
         is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
         forms: tuple[Any, ...] = ("noise", "varying", 1), ("warp", True, np.inf)
         for name, value, most in forms:
@@ -309,7 +338,7 @@ class PEPRegressor(TargetPredictions):
                 raise refusal(name, got, expected, "Leave it out.")
 
     def _hyperparameters(self) -> Hyperparameters | None:
-        """Read what hyperparameters it shares with an exact model."""
+        """Read the hyperparameters that the model shares with an exact one."""
         main = heaviest(self.model_)
         known = self.n_outputs_ == 1 and hasattr(main, "data")
         warp = self._target.skew, self._target.tails
@@ -322,10 +351,11 @@ class PEPRegressor(TargetPredictions):
         start: Hyperparameters | None = None,
         warps: AnyNDArray | None = None,
     ) -> None:
-        """Train the one model that the settings name.
+        """Train the single model that the settings describe.
 
-        :param start: Where training starts, and its warp.
-        :param warps: Skew and tails of each of several columns, [P, 2], if known.
+        :param start: The initial hyperparameters and the warp.
+        :param warps: Skew and tails of each column if there are several, [P, 2]; None
+            if they are not known.
         """
         if start is None and self.warm_start and hasattr(self, "model_"):
             start = self._hyperparameters()
@@ -349,8 +379,8 @@ class PEPRegressor(TargetPredictions):
         self._train(X, Y, start)
 
     def _find_start(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters | None:
-        """Find where an exact model of some of the rows would start; None: there is no
-        time for it, or each row has an input that is not known.
+        """Find the initial hyperparameters of an exact model of some of the rows. None
+        if there is no time for it, or if every row has an unknown input.
         """
         known = np.flatnonzero(~np.isnan(X).any(axis=1))
         has_time = self.max_seconds is None or self.max_seconds >= LEAST_SECONDS
@@ -367,7 +397,9 @@ class PEPRegressor(TargetPredictions):
         if start is not None:
             return np.tile([start[4:6]], (Y.shape[1], 1))
         rows = np.random.default_rng(self._seed()).permutation(len(X))
-        most = SCOUT_ROWS // min(Y.shape[1], 4)  # several take no longer than one
+        most = SCOUT_ROWS // min(
+            Y.shape[1], 4
+        )  # several columns take no longer than one
         options: dict[str, Any] = {"varying": True, "warp": True}
         options["deadline"], warps = self._end(SCOUT_SHARE), []
         for y in Y.T:
@@ -377,13 +409,15 @@ class PEPRegressor(TargetPredictions):
         return np.array(warps)
 
     def _end(self, share: float = 1.0) -> float:
-        """When training is over that may take a share of the seconds."""
+        """Return the time at which a training has to end that may take a share of the
+        seconds.
+        """
         seconds = np.inf if self.max_seconds is None else self.max_seconds
         return time.perf_counter() + share * seconds
 
     @property
     def _is_exact(self) -> bool:
-        """Whether the evidence of the exact model trains it."""
+        """Return whether the model is trained by the evidence of the exact model."""
         forms = {
             "inducing": ROWS,
             "num_inducing": "auto",
@@ -439,17 +473,17 @@ class PEPRegressor(TargetPredictions):
         line = self._time_place
         self._set_model(theta.model(X, Y[:, 0], kernel, varying, line, self.ard))
         self._posterior = ensemble_posterior(self.model_)
-        self._numpy_ensembles = numpy_ensembles(self._posterior)
+        self._numpy_components = numpy_components(self._posterior)
 
     def _left_out(
         self, copies: AnyNDArray | None = None
     ) -> tuple[Any, Predictive] | None:
-        """Predict rows that were left out, whose numbers come first: each training row
-        given the others where points are not trained; None where there are none, or the
-        time was over.
+        """Return the row numbers of left-out rows, and their predictions. If the points
+        are not trained, each training row is predicted from the others. None if no rows
+        were left out, or if the time ran out.
 
-        :param copies: How many training rows are copies of each, [N]: they are left out
-            together.
+        :param copies: The number of copies of each training row, [N]; copies are left
+            out together.
         """
         if self._stack is not None:
             judged = [part._left_out(copies) for part in self._stack.components]
@@ -474,8 +508,8 @@ class PEPRegressor(TargetPredictions):
         )
 
     def _warped(self, warps: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-        """Take over skew and tails of each column of standardised targets, [P, 2], and
-        warp them.
+        """Store skew and tails of each column, [P, 2], and warp the standardised
+        targets.
         """
         warp: dict[str, Any] = dict(zip(("skew", "tails"), np.transpose(warps)))
         if len(warps) == 1:
@@ -494,8 +528,8 @@ class PEPRegressor(TargetPredictions):
         if isinstance(self.kernel, str) and P == 1:
             kernel = with_line(kernel, self._time_place)
         in_units = have_units(self._named_likelihood(), P)
-        # At lower powers training removes what inducing variables have no information
-        # on.
+        # At lower powers, training removes components on which the inducing variables
+        # have no information.
         at_one = np.ndim(self.alpha) == 0 and self.alpha == 1.0
         shares_noise = at_one and has_gaussian_noise(self._named_likelihood())
         return make_output_kernel(

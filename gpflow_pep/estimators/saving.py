@@ -1,4 +1,6 @@
-"""Fitted estimators on disk and back: JSON, NumPy arrays and skops, no pickle."""
+"""Saving and loading of fitted estimators, as JSON, NumPy arrays and skops, without
+pickle.
+"""
 
 import json
 from os import PathLike
@@ -23,7 +25,6 @@ from ..tables import Format, TableEncoder
 from ..tables.conventions import Conventions
 from ..tables.encodings import Encoding
 from .base import DESCRIBE, RESTORE, PEPEstimator
-from .describing import Described, Describer, Loader, cannot_save
 from .describing_estimators import (
     ESTIMATORS,
     check_estimator_same,
@@ -32,6 +33,7 @@ from .describing_estimators import (
 )
 from .rows_held import RowsHeld
 from .separate import SeparateRegressors
+from .single.describing import Described, Describer, Loader, cannot_save
 
 #: What files may name beside what skops trusts: scikit-learn's estimators, numbers,
 #: words, and elementwise functions of NumPy and SciPy. Nothing here runs code of a file
@@ -67,34 +69,35 @@ TRUSTED = [
 def save_estimator(
     folder: str | PathLike[str], estimator: Any, *, card: str = ""
 ) -> None:
-    """Save a fitted estimator, or any pipeline or other estimator of scikit-learn's
-    around one.
+    """Save a fitted estimator, or a pipeline or other estimator of scikit-learn that
+    contains one.
 
-    Written are ``model.json``, which people can read, with a description of each
-    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and :class:`PEPClassifier
-    <gpflow_pep.estimators.PEPClassifier>`, how many training rows the folder holds, and
-    the versions that wrote it; ``arrays.npz`` with their parameters, training data,
-    sites, units and names; and ``pipeline.skops`` with what is around them. Kernel,
-    likelihood and inducing variables are any of GPflow's and of this package; or of
-    classes of your own, at the top level of a module that is imported before loading,
-    whose objects keep the constructor's arguments as attributes of the same names. The
-    folder appears when all is written; until then an earlier one stays as it is.
+    The folder has three files. ``model.json`` is readable text: it describes each
+    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and
+    :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`, the number of training
+    rows in the folder, and the versions that wrote it. ``arrays.npz`` has their
+    parameters, training data, sites, units and names. ``pipeline.skops`` has the rest
+    of the pipeline. The objects of kernel, likelihood and inducing variables must keep
+    the arguments of their constructors as attributes with the same names. Nearly all
+    classes of GPflow do, and all classes of this package; your own classes can be used
+    if they are at the top level of a module that is imported before loading. The folder
+    appears when everything is written; until then an earlier folder is kept.
 
-    :param folder: One that does not exist, is empty, or was written by an earlier call,
-        which is replaced.
+    :param folder: A folder that does not exist or is empty, or that an earlier call
+        wrote, which is then replaced.
     :param estimator: The estimator.
     :param card: A text for people about the model, written as ``README.md`` if it is
         not empty.
-    :raises ValueError: If it is not fitted or has no estimator of this package in it;
-        if it has functions of the user's own, or other parts that loading could not
-        give back; or if the folder has other files.
+    :raises ValueError: If the estimator is not fitted or does not contain an estimator
+        of this package; if it has functions of the user, or other parts that loading
+        could not restore; or if the folder has other files.
     """
     saved, originals = _describe(estimator)
     try:
         loaded = _construct_all(saved)
     except Exception as error:  # of a constructor of the user's
         got, expected = (
-            f"a part that cannot be made anew ({error})",
+            f"a part that cannot be made again ({error})",
             "constructors that take what",
         )
         raise cannot_save("estimator", got, f"{expected} their objects keep") from error
@@ -108,20 +111,20 @@ def save_estimator(
 
 
 def load_estimator(folder: str | PathLike[str]) -> Any:
-    """Load what :func:`save_estimator` wrote::
+    """Load an estimator that :func:`save_estimator` wrote::
 
         model = load_estimator("pep_results/model")
         mean, std = model.predict(table, return_std=True)
 
-    Nothing in the files is run or imported: of the classes that they name only
-    estimators of scikit-learn and of this package, models, and parts of GPflow's models
-    are constructed, those of your own among them if you have imported their module.
-    Predictions are those of the estimator that was saved.
+    Nothing in the files is run or imported. Only estimators of scikit-learn and of this
+    package, models, and parts of GPflow's models are constructed; your own classes are
+    among them if you have imported their module. Predictions equal the predictions of
+    the saved estimator.
 
     :param folder: The folder that was written.
-    :raises ValueError: If a file is missing, damaged or changed, of a format that is
-        not known, or names a type of others; if ``gpflow.config`` has another float or
-        jitter than when it was saved.
+    :raises ValueError: If a file is missing, damaged or changed, has an unknown format,
+        or contains a foreign type; or if ``gpflow.config`` has another float type or
+        jitter than when the estimator was saved.
     """
     saved = read_files(folder, MODEL)
     config = saved.content.get("gpflow_config")
@@ -141,7 +144,10 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
             "modules that are imported",
         )
         raise refusal(
-            str(folder), got, expected, "Import it before: loading imports none."
+            str(folder),
+            got,
+            expected,
+            "Import the module before, because loading does not import modules.",
         ) from error
     # Whatever the error is: files that save_estimator wrote raise none.
     except Exception as error:
@@ -225,9 +231,10 @@ def _check_types(pipeline: bytes) -> None:
         raise refusal(
             "estimator",
             f"{', '.join(foreign)} in it",
-            "only types of scikit-learn and of this package, and functions of NumPy and"
-            " SciPy: loading runs no code of others",
-            "Leave such a step out and apply it before, or pickle the estimator.",
+            "only types of scikit-learn and of this package, and functions of NumPy"
+            " and SciPy, because loading runs no other code",
+            "Leave out such a step and apply it yourself before, or pickle the"
+            " estimator.",
         )
 
 
@@ -235,9 +242,9 @@ def _not_ours(got: str) -> ValueError:
     return refusal(
         "estimator",
         got,
-        "a PEPRegressor or PEPClassifier, or something of scikit-learn's with one of"
-        " them in it",
-        "Pass one, or pickle what you have.",
+        "a PEPRegressor or PEPClassifier, or an object of scikit-learn that contains"
+        " one",
+        "Pass such an object, or use pickle.",
     )
 
 

@@ -1,5 +1,5 @@
-"""An estimator for each column of y, beside estimators that model all columns
-together.
+"""An estimator for each column of y, as an alternative to estimators that model all
+columns together.
 """
 
 from typing import Any
@@ -12,24 +12,25 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..training import MaximiseRecord
 from .base import PEPEstimator
-from .inputs import refuse_weights
-from .outputs import as_outputs, check_readings, column_names, mean_r2
 from .rows_held import RowsHeld, count_rows_held
+from .single.inputs import refuse_weights
+from .single.outputs import as_outputs, check_readings, column_names, mean_r2
 
 
 class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     """Copies of a regressor, one for each column of y, each trained on the rows that
-    have it::
+    have a value in this column::
 
         model = SeparateRegressors(PEPRegressor(random_state=0)).fit(X, Y)
         mean, std = model.predict(X_new, return_std=True)
 
-    Unlike scikit-learn's ``MultiOutputRegressor`` it takes NaN in Y, and predicts
+    Unlike scikit-learn's ``MultiOutputRegressor``, it accepts NaN in Y and predicts
     distributions. A :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` models
     all columns together.
 
-    :param estimator: A regressor of one column, which predicts standard deviations too.
-    :param max_seconds: For all of them, where the estimator has a limit; None: its own.
+    :param estimator: A regressor of one column that also predicts standard deviations.
+    :param max_seconds: The time limit in seconds for all columns together, if the
+        estimator has a limit; None keeps the limit of the estimator for each column.
     """
 
     estimators_: list[Any]
@@ -44,10 +45,9 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def fit(
         self, X: Any, y: Any, held_out: Any = None, **refused: Any
     ) -> "SeparateRegressors":
-        """Train on rows X [N, D] and y [N, P], with NaN where a target was not
-        observed.
+        """Train on rows X [N, D] and y [N, P], with NaN for missing targets.
 
-        :param held_out: Which rows a regressor holds out that takes such rows, [N].
+        :param held_out: The rows to hold out, [N], for a regressor that holds out rows.
         """
         refuse_weights(refused)
         Y = as_outputs("y", y, np.asarray(X, dtype=np.float64))
@@ -70,7 +70,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict the mean of y, [N, P], and if asked for its standard deviation."""
+        """Predict the mean of y, [N, P], and its standard deviation if requested."""
         check_is_fitted(self)
         parts = [part.predict(X, return_std=True) for part in self.estimators_]
         mean, std = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
@@ -83,9 +83,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         )
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """Compute the log density of each target, [N, P], NaN where it was not
-        observed.
-        """
+        """Compute the log density of each target, [N, P]; NaN for missing targets."""
         check_is_fitted(self)
         Y = self._checked(y, np.asarray(X, dtype=np.float64))
         densities = np.full(Y.shape, np.nan)
@@ -98,11 +96,15 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return densities
 
     def log_score(self, X: Any, y: Any) -> float:
-        """Compute the mean of :meth:`log_densities` over the targets that are there."""
+        """Compute the mean of :meth:`log_densities` over the targets that are not
+        missing.
+        """
         return float(np.nanmean(self.log_densities(X, y)))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Compute the mean R² over columns, each of the targets that are there."""
+        """Compute the mean R² over columns, each from the targets that are not
+        missing.
+        """
         mean = self.predict(X)
         return mean_r2(self._checked(y, mean), mean, sample_weight)
 
@@ -124,8 +126,8 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     @property
     def record_(self) -> MaximiseRecord | None:
-        """How training ended: that of one that did not converge, if there is one, with
-        the sums of objectives and seconds.
+        """How training ended: the record of a column that did not converge, if there is
+        one, with the sums of objectives and seconds.
         """
         records: list[Any] = [part.record_ for part in self.estimators_]
         if None in records:
@@ -139,7 +141,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     @property
     def n_iter_(self) -> int:
-        """The steps of all of them."""
+        """The steps of all columns together."""
         return sum(part.n_iter_ for part in self.estimators_)
 
     @property
@@ -149,5 +151,5 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     @property
     def n_features_in_(self) -> int:
-        """How many inputs there are."""
+        """The number of inputs."""
         return int(self.estimators_[0].n_features_in_)

@@ -1,4 +1,4 @@
-"""What regressors predict, in original units: moments, quantiles, intervals, draws,
+"""Predictions of regressors in original units: moments, quantiles, intervals, draws and
 densities.
 """
 
@@ -16,15 +16,16 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from ..distributions import Predictive, Units
-from ..distributions.arguments import as_coverage, as_probabilities
 from ..distributions.cutting import cuts_reported
+from ..distributions.mixtures import draws_of_mixture
 from ..distributions.predictive import PredictiveOfColumns, require_finite
 from ..engine.checks import check_choice, check_positive, refusal
 from ..engine.factors import layout_of, traits
 from ..engine.factors.entries import has_gaussian_noise
 from ..engine.prior import is_mixed
 from ..engine.prior.mixing import variances_of_white
-from ..scoring.ensemble import predictive
+from ..engine.refusals.numbers import as_coverage, as_probabilities
+from ..scoring.components import predictive
 from ..training.choosing.ensemble import (
     Ensemble,
     EnsemblePredictions,
@@ -32,23 +33,23 @@ from ..training.choosing.ensemble import (
     heaviest,
 )
 from .base import PREDICTION_CHUNK, PEPEstimator
-from .inputs import check_sizes, check_table, filled, refuse_missing, seed_of
 from .intervals import conformal_score, fold_scores
-from .outputs import as_outputs, mean_r2
-from .target_units import log_slopes, to_model
+from .single.inputs import check_sizes, check_table, filled, refuse_missing, seed_of
+from .single.outputs import as_outputs, mean_r2
+from .single.target_units import log_slopes, to_model
 
 #: Draws of y at each row, for quantiles that have no closed form.
 _DRAWS = 4000
-#: Rows for which that many are held at a time.
+#: Rows whose draws are held in memory at a time.
 _DRAWN_ROWS = 500
 
 
 class TargetPredictions(RegressorMixin, PEPEstimator):
     """The predictions of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
 
-    In all methods X are inputs, [N, D], an array or a table, and y are targets, [N], or
-    if there were several columns [N, P], with NaN where one was not observed. Columns
-    of a table y are found by name if ``fit`` was given a table.
+    In all methods X has the inputs, [N, D], as an array or a table. y has the targets,
+    [N], or [N, P] if there were several columns, with NaN for a missing target. Columns
+    of a table y are matched by name if ``fit`` was given a table.
     """
 
     n_outputs_: int = 1
@@ -65,24 +66,36 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     ) -> AnyNDArray | tuple[AnyNDArray, AnyNDArray]:
         """Predict y.
 
-        :param return_std: Also the standard deviation of y, noise included, [N]. A
-            recalibration multiplies that of the mixture by that of s times a Student-t,
-            which is exact where the mixture is Gaussian; quantiles are exact always.
-        :param return_cov: Instead its covariance over rows, [N, N]; for a Gaussian
-            likelihood and one column of y.
-        :param known: Targets of the same rows that are known, [N, P], NaN where they
-            are not, if outputs are mixed: the predictions are conditioned on them
-            (:class:`~gpflow_pep.training.Ensemble`). Those of the same output are of
-            another reading of it.
-        :return: The mean, [N], or [N, P] if y had several columns; and what else was
-            asked for.
+        :param return_std: Whether to return also the standard deviation of y, noise
+            included, [N]. A recalibration multiplies the standard deviation of the
+            mixture by the standard deviation of a scaled Student-t. This is exact if
+            the mixture is Gaussian; quantiles are always exact.
+        :param return_cov: Whether to return also the covariance of y over rows, [N, N].
+            It needs a single model, a Gaussian likelihood and one column of y.
+        :param known: Known targets of the same rows, [N, P], with NaN for unknown ones.
+            If outputs are mixed, the predictions are conditioned on them
+            (:class:`~gpflow_pep.training.Ensemble`). The prediction of an output that
+            is known describes another reading of that output.
+        :return: The mean, [N], or [N, P] if y had several columns; and the standard
+            deviation or the covariance if requested.
         """
         if return_std and return_cov:
-            remedy = "The standard deviation is the root of the covariance's diagonal."
+            remedy = (
+                "The standard deviation is the square root of the diagonal of the"
+                " covariance."
+            )
             raise refusal("return_std, return_cov", "both", "at most one", remedy)
         if return_cov and self._stack is not None:
-            remedy = "Pass return_std=True, draw with sample_y, or name a kernel."
-            raise refusal("return_cov", "it of several models", "one model", remedy)
+            remedy = (
+                "Pass return_std=True, draw with sample_y, or set a kernel, which"
+                " selects a single model."
+            )
+            raise refusal(
+                "return_cov",
+                "True for an estimator that mixes several models",
+                "a single model",
+                remedy,
+            )
         if return_cov:
             mean, covariance = self._joint(self._inputs(X))
             return self._target.inverse_transform(
@@ -92,13 +105,12 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return (mean, np.sqrt(variance)) if return_std else mean
 
     def predict_f(self, X: Any, return_std: bool = False) -> Any:
-        """
-        Predict f, [N], or [N, P] if y had several columns: y without noise and bounds
-        where noise is added to f (of "log_normal" log y), else what the likelihood
-        takes, as a log rate. Where y is warped, f is changed back to the units of y, as
-        a y without noise.
+        """Predict f, [N], or [N, P] if y had several columns. If noise is added to f,
+        this is y without noise and bounds ("log_normal": log y without noise).
+        Otherwise it is the argument of the likelihood, such as a log rate. If y is
+        warped, f is in the units of y, like a y without noise.
 
-        :param return_std: Also the standard deviation of f.
+        :param return_std: Whether to return also the standard deviation of f.
         """
         mixed = self._mixed(TargetPredictions._part_of_f, self._rows(X))
         mean, variance = mixed.without_recalibration().moments()
@@ -109,10 +121,10 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     ) -> AnyNDArray:
         """Predict quantiles of y, [N, Q], or [N, P, Q] if y had several columns.
 
-        They are exact for a Gaussian likelihood and "log_normal", otherwise of 4000
-        draws at each row.
+        The quantiles are exact for a Gaussian likelihood and for "log_normal". For
+        other likelihoods they are computed from 4000 draws at each row.
 
-        :param quantiles: Q probabilities in (0, 1).
+        :param quantiles: The Q probabilities, in (0, 1).
         :param known: See :meth:`predict`.
         """
         check_is_fitted(self)
@@ -128,7 +140,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return self._target.inverse_transform(self._without_axis(values), 1)
 
     def _predictive(self, X: Any, known: Any = None) -> Predictive:
-        """Predict y, by NumPy where it has a form of the model: that is many times
+        """Predict y, with NumPy if it has a form of the model, which is many times
         faster.
         """
         rows, stack = self._rows(X), self._stack
@@ -136,9 +148,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             known = self._checked("known", known, rows)
             if not self.mixes_outputs_:
                 warnings.warn(
-                    "known: the predictions do not depend on it. On rows left out,"
-                    " models of each column alone predicted all columns better"
-                    " (summary()).",
+                    "known: the predictions do not depend on it. Models of each"
+                    " column alone predicted left-out rows better for all columns"
+                    " (see summary()).",
                     stacklevel=3,
                 )
         predict = partial(TargetPredictions._part_of_y, known=known)
@@ -151,10 +163,10 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         rows: AnyNDArray,
         are_known: bool = False,
     ) -> Any:
-        """Mix what components predict of rows in original units, or take each column
-        from the component that predicts it.
+        """Mix the components' predictions of rows in original units, or use for each
+        column the component that predicts it.
 
-        :param are_known: Whether targets of these rows are known.
+        :param are_known: Whether some targets of these rows are known.
         """
         stack = self._stack
         if stack is None:
@@ -185,14 +197,18 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
     def _part_of_y(self, rows: AnyNDArray, known: Any = None) -> Predictive:
         X, units = self._in_units(rows), self._target
         if self.n_outputs_ == 1:
-            known = None  # other columns are modelled by themselves
-        if known is None and self._numpy_ensemble is not None:
-            return predictive(self._numpy_ensemble, X, units)
+            known = None  # other columns have models of their own
+        if known is None:
+            in_numpy, weights = self._mixture_in_numpy()
+            if in_numpy:
+                return predictive(in_numpy, weights, X, units)
         parts = self._by_posterior(X, known, EnsemblePredictions.components_of_y)
         return self._mixture(parts, units)
 
     def _mixture(self, parts: list[AnyNDArray], units: Units) -> Predictive:
-        """Mix components by their means and variances in turn, in the model's units."""
+        """Mix components, given their means and variances in turn, in the model's
+        units.
+        """
         parts = [self._without_axis(require_finite(part)) for part in parts]
         noise = "Gaussian" if has_gaussian_noise(self.likelihood_) else "other"
         weights = self.posterior_.weights.numpy()
@@ -202,8 +218,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     @property
     def mixes_outputs_(self) -> bool:
-        """Whether columns of y are mixtures of common functions, so that ``known`` ones
-        help.
+        """Whether columns of y are mixtures of common functions, so that ``known``
+        targets help.
         """
         check_is_fitted(self)
         places = getattr(self._stack, "known_places", None)
@@ -219,22 +235,26 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         predict: Callable[[EnsemblePredictions, AnyNDArray], Any],
         chunk_size: int = PREDICTION_CHUNK,
     ) -> list[AnyNDArray]:
-        """Predict some rows at a time by the posterior, or given outputs that are
-        known.
-        """
+        """Predict chunks of rows with the posterior, or given known outputs."""
         if known is None:
             return self._predicted(X, partial(predict, self.posterior_), chunk_size)
         if not self.mixes_outputs_:
-            got, expected = "them with outputs that are independent", "none"
+            got, expected = "known targets for independent outputs", "none"
             raise refusal(
-                "known", got, expected, "Leave them out: other rows do not have these."
+                "known",
+                got,
+                expected,
+                "Leave them out, because the other outputs of a row do not depend"
+                " on them.",
             )
         if np.isnan(X).any():
             got, expected = (
-                "rows of X that are NaN throughout",
-                "inputs where targets are known",
+                "rows of X that have only NaN",
+                "inputs for rows with known targets",
             )
-            raise refusal("known", got, expected, "Predict such rows without them.")
+            raise refusal(
+                "known", got, expected, "Predict such rows without known targets."
+            )
         D, model = X.shape[1], self.model_
         Y = to_model(self._target, self._checked("known", known, X))
 
@@ -244,26 +264,27 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return self._predicted(np.hstack([X, Y]), predict_given, chunk_size)
 
     def _without_axis(self, values: AnyNDArray) -> AnyNDArray:
-        """Take the axis of outputs [N, P, ...] away where there is one output."""
+        """Remove the axis of outputs, [N, P, ...], if there is one output."""
         return values[:, 0] if self.n_outputs_ == 1 else values
 
     def predict_interval(
         self, X: Any, coverage: float = 0.9, *, calibrate: str | None = None
     ) -> AnyNDArray:
-        """Predict intervals that hold y with a given probability, [N, 2], or [N, P, 2]
-        if y had several columns.
+        """Predict intervals that contain y with a given probability, [N, 2], or [N, P,
+        2] if y had several columns.
 
-        They end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2, or at
-        others chosen on rows left out (:mod:`gpflow_pep.estimators.intervals`): about
-        the right fraction of these lies inside, even where the predicted distribution
-        is too narrow or too wide. One correction is made for all rows, so that some
-        regions can still have too few.
+        The intervals end at the quantiles (1 - coverage) / 2 and (1 + coverage) / 2.
+        With ``calibrate`` they end at other quantiles, which are chosen on left-out
+        rows (:mod:`gpflow_pep.estimators.intervals`): about the right fraction of these
+        rows lies inside, even if the predicted distribution is too narrow or too wide.
+        One correction is made for all rows, so the fraction can still be too small in
+        some regions.
 
         :param coverage: The probability, in (0, 1).
-        :param calibrate: "folds": the intervals are corrected by the training rows,
-            each under five estimators that are trained without a fifth of the rows when
-            this is called first, which is what to take where coverage matters. None: no
-            correction.
+        :param calibrate: "folds" corrects the intervals with the training rows, each
+            predicted by an estimator that is trained without it. The first call trains
+            five such estimators, each without a fifth of the rows. Use it if coverage
+            matters. None makes no correction.
         :raises ValueError: If an argument is outside its range; with ``calibrate``, if
             the likelihood is not Gaussian, rows cannot be left out, or there are too
             few of them.
@@ -294,14 +315,12 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         )
 
     def _normal_scores(self) -> AnyNDArray:
-        """Give the scores of training rows under predictions without them, computed
-        once.
-        """
+        """Compute, once, the scores of training rows under predictions without them."""
         if self._known_scores is None:
             model = heaviest(self.model_)
             if not has_gaussian_noise(self.likelihood_) or not hasattr(model, "data"):
                 got = f"'folds' with {type(self.likelihood_).__name__} or minibatches"
-                expected = "Gaussian noise, and a model that holds its rows"
+                expected = "Gaussian noise and a model that holds its rows"
                 raise refusal("calibrate", got, expected, "Pass calibrate=None.")
             X, Y = map(np.asarray, model.data)
             X, Y = self._scaler.inverse_transform(X), self._target.inverse_transform(Y)
@@ -309,12 +328,11 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return self._known_scores
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> AnyNDArray:
-        """
-        Draw y jointly at some rows, [N, n_samples], or [N, P, n_samples] if y had
-        several columns.
+        """Draw y jointly at rows, [N, n_samples], or [N, P, n_samples] if y had several
+        columns.
 
-        :param n_samples: How many draws.
-        :param random_state: As of the estimator.
+        :param n_samples: The number of draws.
+        :param random_state: The seed or generator, as for the estimator.
         """
         rows = self._rows(X)
         check_positive("n_samples", n_samples)
@@ -325,12 +343,14 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             )
         if self._stack is not None:
             random = np.random.default_rng(seed_of(random_state))
-            counts = random.multinomial(n_samples, self._stack.weights)
-            pairs = zip(self._stack.components, counts, strict=True)
-            parts = [part.sample_y(rows, n, random) for part, n in pairs if n]
-            mixed = random.permutation(np.concatenate(parts, axis=-1), axis=-1)
-            drawn = self._predictive(X).recalibrated(np.moveaxis(mixed, -1, 0))
-            return np.moveaxis(drawn, 0, -1)
+            parts = self._stack.components
+            mixed = draws_of_mixture(
+                self._stack.weights,
+                n_samples,
+                random,
+                lambda k, n: np.moveaxis(parts[k].sample_y(rows, n, random), -1, 0),
+            )
+            return np.moveaxis(self._predictive(X).recalibrated(mixed), 0, -1)
         X = self._in_units(rows)
         draws = self.posterior_.predict_y_samples(
             X, n_samples, seed=seed_of(random_state)
@@ -339,11 +359,10 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return self._target.inverse_transform(values, 1)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """
-        Compute R², of several columns the mean over them, each of the targets that are
-        there.
+        """Compute R² of the predicted means. With several columns it is the mean over
+        columns, each from the targets that are not missing.
 
-        :param sample_weight: The weight of each row, [N]; None: equal ones.
+        :param sample_weight: The weight of each row, [N]; None weighs all rows equally.
         """
         check_is_fitted(self)
         mean: Any = self.predict(X)
@@ -360,9 +379,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return mean_r2(Y, mean, sample_weight)
 
     def log_score(self, X: Any, y: Any) -> float:
-        """
-        Compute the mean log predictive density of rows, in nats, in the original units
-        of y; with several columns that of the targets that are there.
+        """Compute the mean log predictive density of rows, in nats, in the original
+        units of y. With several columns it is the mean over all targets that are not
+        missing.
         """
         densities = self.log_densities(X, y)
         return float(
@@ -373,7 +392,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
         """Compute the log predictive density of each row, [N], or of each target, [N,
-        P], NaN where it was not observed; see :meth:`log_score`.
+        P], with NaN for missing targets; see :meth:`log_score`.
         """
         inputs = self._inputs(X)
         Y = self._checked("y", y, inputs)
@@ -396,14 +415,16 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     @property
     def _num_columns(self) -> int:
-        """How many columns y has: outputs, and what else a likelihood takes."""
+        """The number of columns of y: outputs, and further columns that a likelihood
+        reads.
+        """
         return (
             layout_of(self.likelihood_, self.n_outputs_).num_columns or self.n_outputs_
         )
 
     def _checked(self, name: str, y: Any, X: AnyNDArray) -> AnyNDArray:
-        """Check targets of rows, with the columns of a table in the order of those of
-        ``fit``.
+        """Check targets of rows, and put the columns of a table in the order that
+        ``fit`` saw.
         """
         if self._num_columns > 1:
             return as_outputs(name, y, X, self._num_columns, self.target_names_)
@@ -423,7 +444,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if self.n_outputs_ > 1:
             remedy = "Pass return_std=True, or draw with sample_y."
             raise refusal(
-                "return_cov", "it with several columns of y", "one column", remedy
+                "return_cov", "True with several columns of y", "one column", remedy
             )
         if curved or not traits(self.likelihood_).is_gaussian:
             name = (
@@ -433,8 +454,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             )
             raise refusal(
                 "return_cov",
-                f"it with {'a warped target' if self._target.is_warped else name}",
-                "a Gaussian likelihood: y is not Gaussian",
+                f"True with {'a warped target' if self._target.is_warped else name}",
+                "a Gaussian likelihood, because otherwise y is not Gaussian",
                 "Pass return_std=True, or draw with sample_y.",
             )
         posterior = self.posterior_

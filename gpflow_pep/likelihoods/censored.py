@@ -1,8 +1,7 @@
-"""f plus Gaussian noise of which only bounds are known: targets that are cut off,
-ordered classes.
+"""Likelihoods of f plus Gaussian noise if only bounds are known: targets that are cut
+off, and ordered classes.
 
-Their integrals need the logarithm of the normal distribution function where that is
-small.
+The integrals need the logarithm of the normal distribution function where it is small.
 """
 
 import copy
@@ -114,7 +113,7 @@ class Tobit(LikelihoodWithMoments):
     was out, or marks between 0 and 100. A target at a bound has the probability
     :math:`\Phi((a - f) / \sigma)` or :math:`\Phi((f - b) / \sigma)`, another one the
     density :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for limited
-    dependent variables*, Econometrica 26, 1958). The latent function is that of the
+    dependent variables*, Econometrica 26, 1958). The latent function describes the
     targets as they would be without bounds.
 
     ``Tobit()`` is for a limit in each row, such as "<5.8". Targets are [N, 2]: a
@@ -129,25 +128,31 @@ class Tobit(LikelihoodWithMoments):
         variance: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        r""":param low: a, in units of the targets; None: no lower bound.
-        :param high: b; None: no upper bound. Neither: targets [N, 2] with a limit for
-            each row.
-        :param variance: :math:`\sigma^2`, above 1e-6; a trainable parameter.
-        :raises ValueError: If a bound is no number, the bounds are not in order, or the
-            variance is outside its range.
+        r""":param low: The lower bound a, in units of the targets; None means no lower
+        bound.
+        :param high: The upper bound b; None means no upper bound. With neither bound,
+            targets are [N, 2] with a limit for each row.
+        :param variance: The variance :math:`\sigma^2`, above 1e-6; a trainable
+            parameter.
+        :raises ValueError: If a bound is not a number, if the bounds are not in order,
+            or if the variance is outside its range.
         """
         super().__init__(**kwargs)
         for name, bound in (("low", low), ("high", high)):
             if bound is not None:
                 remedy = (
-                    "Leave it out if there is none; a limit for each row is Tobit()."
+                    "Leave it out if there is no bound. For a limit in each row use"
+                    " Tobit()."
                 )
                 check_real(name, bound, "(-inf, inf)", remedy)
         if low is not None and high is not None and not low < high:
             raise refusal(
-                "low", f"{low:g} with high={high:g}", "one below high", "Swap them."
+                "low",
+                f"{low:g} with high={high:g}",
+                "a number below high",
+                "Swap them.",
             )
-        remedy = "Pass 0.1 times that of the targets, for example."
+        remedy = "Pass 0.1 times the variance of the targets, for example."
         self.variance = parameter_between(1e-6, "variance", variance, np.inf, remedy)
         self.low = None if low is None else float(low)
         self.high = None if high is None else float(high)
@@ -180,7 +185,7 @@ class Tobit(LikelihoodWithMoments):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Both bounds: infinite where there is none."""
+        """Both bounds, which are infinite if there is no bound."""
         low = -np.inf if self.low is None else self.low
         return low, np.inf if self.high is None else self.high
 
@@ -334,11 +339,11 @@ class Ordinal(LikelihoodWithMoments):
 
     def __init__(self, edges: Any, sigma: float = 1.0, **kwargs: Any) -> None:
         r"""
-        :param edges: :math:`b_1 < \dots < b_{C - 1}`, one number at least; a trainable
-            parameter.
-        :param sigma: :math:`\sigma`, above 1e-3; a parameter that is not trainable at
-            first: with a kernel whose variance is trained, twice of all (kernel, edges
-            and :math:`\sigma`) is the same model.
+        :param edges: The edges :math:`b_1 < \dots < b_{C - 1}`, at least one; a
+            trainable parameter.
+        :param sigma: The standard deviation :math:`\sigma`, above 1e-3. The parameter
+            is not trainable by default: if the variance of the kernel is trained,
+            doubling the scale of kernel, edges and :math:`\sigma` gives the same model.
         :raises ValueError: If the edges are not in order, or an argument is outside its
             range.
         """
@@ -346,9 +351,9 @@ class Ordinal(LikelihoodWithMoments):
         values = as_numbers("edges", edges)
         ascending = values.ndim == 1 and np.all(np.diff(values) > 0.0)
         if not (ascending and values.size and np.all(np.isfinite(values))):
-            remedy = "Pass those between each class and the next, sorted."
+            remedy = "Pass the thresholds between each class and the next, sorted."
             raise refusal(
-                "edges", values.tolist(), "one number or more, ascending", remedy
+                "edges", values.tolist(), "one or more ascending numbers", remedy
             )
         remedy = "Pass 1 and let the kernel's variance be trained."
         self.edges = Parameter(values, transform=tfp.bijectors.Ascending())
@@ -363,7 +368,7 @@ class Ordinal(LikelihoodWithMoments):
 
         That is f of unit variance and noise of unit variance.
 
-        :param num_classes: C.
+        :param num_classes: The number of classes, C.
         :raises ValueError: If it is below 2.
         """
         if not (is_number(num_classes) and int(num_classes) == num_classes >= 2):

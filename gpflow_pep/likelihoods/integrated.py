@@ -1,5 +1,5 @@
-"""What likelihoods of this folder have in common: expectations by their own tilted
-integrals.
+"""Base classes of the likelihoods of this folder: expectations computed from their
+tilted integrals.
 """
 
 import abc
@@ -42,8 +42,7 @@ def parameter_between(
 
 
 class IntegratedLikelihood(Likelihood, abc.ABC):
-    """
-    A likelihood whose expectations are tilted integrals, where GPflow takes 20
+    """A likelihood whose expectations are tilted integrals, instead of GPflow's 20
     Gauss-Hermite nodes. Methods of these names are what is registered for it:
     ``_factor`` or ``_integral``, ``_support``, ``_layout`` and ``_traits``.
     """

@@ -27,16 +27,17 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
     def __init__(
         self, epsilon: float = 0.01, link: str = "probit", **kwargs: Any
     ) -> None:
-        r""":param epsilon: The rate :math:`\epsilon`, in (0, 1/2). A parameter that is
-            not trained unless it is made trainable.
-        :param link: "probit" or "step".
-        :raises ValueError: If epsilon is outside its range or the link is another.
+        r""":param epsilon: The rate :math:`\epsilon` of wrong labels, in (0, 1/2). The
+        parameter is trained only if you make it trainable.
+        :param link: The link, "probit" or "step".
+        :raises ValueError: If epsilon is outside its range, or if the link is not one
+            of these.
         """
         super().__init__(**kwargs)
         check_choice("link", link, ("probit", "step"))
         remedy = (
-            "It is a rate: for labels without errors choose a small one, such as 1e-6;"
-            " above"
+            "It is the rate of wrong labels: for labels without errors choose a small"
+            " rate, such as 1e-6; rates above"
         )
         remedy += " 0.5 swap the labels."
         self.epsilon = parameter_between(

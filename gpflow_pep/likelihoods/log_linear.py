@@ -27,9 +27,9 @@ class LogLinear(Function):
        \sigma^2(x) = \sigma_0^2 \exp(w^\top \operatorname{clip}(x, -3, 3)), \qquad
        w_d \sim N(0, 0.6^2 / D)
 
-    for inputs that are standardised: beyond 3 standard deviations the noise stays as it
-    is there. The exponent is between -10 and 10. In a Gaussian likelihood everything
-    stays in closed form::
+    for standardised inputs; beyond 3 standard deviations the noise stays constant. The
+    exponent is between -10 and 10. In a Gaussian likelihood everything stays in closed
+    form::
 
         likelihood = gpflow.likelihoods.Gaussian(variance=LogLinear(D))
         model = PEPRegression((X, Y), kernel, Z, likelihood=likelihood)
@@ -39,14 +39,14 @@ class LogLinear(Function):
     """
 
     def __init__(self, num_inputs: int, variance: float = 0.1) -> None:
-        r""":param num_inputs: D.
-        :param variance: :math:`\sigma_0^2`, above 0, the noise variance at x = 0; a
-            trainable parameter, as are the weights w, [D, 1], which start at 0.
+        r""":param num_inputs: The number of inputs, D.
+        :param variance: The noise variance :math:`\sigma_0^2` at x = 0, above 0; a
+            trainable parameter, like the weights w, [D, 1], which start at 0.
         :raises ValueError: If an argument is outside its range.
         """
         super().__init__()
         self.num_inputs = check_positive("num_inputs", num_inputs)
-        remedy = "Pass 0.1 times that of Y, for example."
+        remedy = "Pass 0.1 times the variance of Y, for example."
         check_real("variance", float(variance), "(0, inf)", remedy)
         self.variance = Parameter(variance, transform=tfp.bijectors.Exp())
         deviation = tf.constant(PRIOR_DEVIATION / np.sqrt(num_inputs), default_float())
@@ -56,9 +56,15 @@ class LogLinear(Function):
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> Tensor:
         if X.shape[-1] != self.num_inputs:
-            got, remedy = counted(X.shape[-1], "input"), "Pass LogLinear their number."
+            got, remedy = (
+                counted(X.shape[-1], "input"),
+                ("Pass the number of inputs to LogLinear."),
+            )
             raise refusal(
-                "LogLinear", got, f"{self.num_inputs}, as it was made for", remedy
+                "LogLinear",
+                got,
+                f"{self.num_inputs}, the number for which it was made",
+                remedy,
             )
         X = tf.where(tf.math.is_nan(X), tf.zeros_like(X), X)
         exponent = tf.clip_by_value(X, -FARTHEST_INPUT, FARTHEST_INPUT) @ self.weights

@@ -24,15 +24,19 @@ class PerOutput(IntegratedLikelihood):
     If one likelihood occurs several times, its outputs share its parameters.
 
     :param likelihoods: Likelihoods of one latent function and one target.
-    :raises ValueError: If there are none, or one is not of that kind.
+    :raises ValueError: If there are no likelihoods, or if one has several latent
+        functions or targets.
     """
 
     def __init__(self, likelihoods: Sequence[ScalarLikelihood]) -> None:
         parts = list(likelihoods) if hasattr(likelihoods, "__iter__") else []
-        remedy = "Pass a list of gpflow.likelihoods.Gaussian() and the like."
+        remedy = "Pass a list of likelihoods such as gpflow.likelihoods.Gaussian()."
         if not parts:
             raise refusal(
-                "likelihoods", "none", "a list with one for each output", remedy
+                "likelihoods",
+                "none",
+                "a list with a likelihood for each output",
+                remedy,
             )
         for part in parts:
             if not is_of_one_target(part):
@@ -93,7 +97,12 @@ class PerOutput(IntegratedLikelihood):
         parts = self.likelihoods
         if Y.shape[1] != len(parts):
             expected = f"{len(parts)}, one for each"
-            raise refusal("Y", counted(Y.shape[1], "column"), expected, "Give as many.")
+            raise refusal(
+                "Y",
+                counted(Y.shape[1], "column"),
+                expected,
+                "Pass a likelihood for each output.",
+            )
         rules = [
             factors.support.dispatch_or_raise(type(part))(part, Y[:, p : p + 1])
             for p, part in enumerate(parts)

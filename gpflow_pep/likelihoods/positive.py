@@ -48,7 +48,8 @@ class NegativeBinomial(LikelihoodWithMoments):
         invlink: Callable[[Tensor], Tensor] = tf.exp,
         **kwargs: Any,
     ) -> None:
-        r""":param dispersion: :math:`\phi`, above 1e-6; a trainable parameter.
+        r""":param dispersion: The dispersion :math:`\phi`, above 1e-6; a trainable
+        parameter.
         :param invlink: The inverse link g; integrals are fastest with ``tf.exp``.
         :raises ValueError: If the dispersion is outside its range.
         """
@@ -167,18 +168,21 @@ class LogNormal(LikelihoodWithMoments):
        p(y | f) = \frac{1}{y} N(\log y; f, \sigma^2)
 
     The median of y is :math:`e^f` and its mean :math:`e^{f + \sigma^2 / 2}`. Every
-    integral is that of Gaussian noise at :math:`\log y`, less :math:`\log y`. A model
-    of :math:`\log y` with Gaussian noise has the same posterior, without an inner loop:
-    ``PEPRegressor(likelihood="log_normal")`` uses this model.
+    integral equals the integral of Gaussian noise at :math:`\log y`, minus
+    :math:`\log y`. A model of :math:`\log y` with Gaussian noise has the same
+    posterior, without an inner loop: ``PEPRegressor(likelihood="log_normal")`` uses
+    this model.
     """
 
     def __init__(self, variance: float = 1.0, **kwargs: Any) -> None:
-        r""":param variance: :math:`\sigma^2`, above 1e-6; a trainable parameter.
+        r""":param variance: The variance :math:`\sigma^2`, above 1e-6; a trainable
+        parameter.
         :raises ValueError: If the variance is outside its range.
         """
         super().__init__(**kwargs)
         remedy = (
-            "It is that of log y: pass 0.1 times the variance of log y, for example."
+            "It is the variance of log y: pass 0.1 times the variance of log y in the"
+            " data, for example."
         )
         self.variance = parameter_between(1e-6, "variance", variance, np.inf, remedy)
 

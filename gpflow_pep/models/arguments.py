@@ -1,6 +1,7 @@
-"""Arguments and parameters of models: what is made of them, and what is refused."""
+"""Arguments and parameters of models, and their checks."""
 
 import inspect
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..engine.prior import is_mixed
 from ..engine.prior.mixing import share_inducing_variable
 from ..engine.sites.record import ConvergenceWarning, SiteUpdateInfo
 
-#: Arguments of SVGP that a model which computes q from its data has not.
+#: Arguments of SVGP that do not exist in a model which computes q from its data.
 _OF_SVGP = {"whiten", "q_diag", "q_mu", "q_sqrt", "num_data"}
 
 
@@ -32,6 +33,19 @@ def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
             raise TypeError(checks.message(name, repr(value), expected, remedy))
 
 
+def refusing(init: Any) -> Any:
+    """Let :func:`refuse_arguments` see named arguments before a constructor, whose
+    signature stays.
+    """
+
+    @wraps(init)
+    def checked(self: Any, *arguments: Any, **options: Any) -> None:
+        refuse_arguments(type(self), options)
+        init(self, *arguments, **options)
+
+    return checked
+
+
 def mixed_arguments(
     kernel: Kernel,
     inducing_variable: Any,
@@ -40,10 +54,11 @@ def mixed_arguments(
     **options: Any,
 ) -> InducingVariables:
     """Check arguments of a model whose outputs are mixed from latent functions, and let
-    these share inducing variables that are not of several already.
+    the latent functions share the inducing variables unless these are already
+    multi-output.
 
-    :param options: Arguments that are for independent outputs alone, None where they
-        are left out.
+    :param options: Arguments for independent outputs only; None for those that are left
+        out.
     """
     for name, value in options.items():
         if value is not None:
@@ -56,7 +71,8 @@ def mixed_arguments(
     ):
         if size != wanted:
             remedy = (
-                "Pass gpflow.kernels.LinearCoregionalization(kernels, W) with such a W."
+                "Pass gpflow.kernels.LinearCoregionalization(kernels, W) with a W of"
+                " this shape."
             )
             raise checks.refusal(
                 "W", f"shape {rows, columns}", f"{wanted} {unit}", remedy
@@ -70,7 +86,7 @@ def mixed_arguments(
 
 
 def refuse_mixed(kernel: Kernel, name: str, remedy: str) -> None:
-    """Refuse what there is for independent latent functions alone, if a kernel mixes
+    """Refuse an argument or a method for independent latent functions if a kernel mixes
     them.
     """
     if is_mixed(kernel):
@@ -81,38 +97,36 @@ def refuse_mixed(kernel: Kernel, name: str, remedy: str) -> None:
 def warn_unless_converged(
     info: SiteUpdateInfo, tolerance: float, advice: str, up: int = 3
 ) -> None:
-    """Warn where the sites of a run did not converge; in eager mode its numbers are
-    known.
-    """
+    """Warn if the sites of a run did not converge, with its numbers in eager mode."""
     message = (
-        f"The sites did not converge: residual expected below {tolerance:g}. {advice}"
+        f"The sites did not converge: the residual should be below {tolerance:g}."
+        f" {advice}"
     )
     numbers = {"Residual": info.residual, "sweeps": info.num_sweeps}
     warn(ConvergenceWarning, tf.logical_not(info.converged), message, numbers, up=up)
 
 
 def largest_known(dtype: tf.DType) -> float:
-    """Compute the size of a number of nats from which on rounding loses a nat or
-    more.
-    """
+    """Return the number of nats above which rounding loses a nat or more."""
     return float(1.0 / np.finfo(dtype.as_numpy_dtype).eps)
 
 
 def unknown_log_z(dtype: tf.DType) -> str:
-    """Write what happened, and what to do, if log Z is not known to a nat."""
+    """Return the message for a log Z that is not known to within a nat."""
     return (
-        "log Z is not known to a nat, and neither losses nor predictions can be relied"
-        " on: the expected log density of a row is not finite or beyond"
-        f" {largest_known(dtype):.1e} nats. Under this prior rows far from all inducing"
-        " inputs have an expected rate that is too large, or the likelihood cannot"
-        " explain a target. Use a larger alpha, more inducing inputs, or a smaller"
-        " kernel variance (a prior on it helps in training), and check the targets."
+        "log Z is not known to within a nat, so losses and predictions are"
+        " unreliable: the expected log density of a row is not finite, or larger than"
+        f" {largest_known(dtype):.1e} nats. Either rows far from all inducing inputs"
+        " have an expected rate that is too large under this prior, or the likelihood"
+        " cannot explain a target. Use a larger alpha, more inducing inputs, or a"
+        " smaller kernel variance (a prior on it helps in training), and check the"
+        " targets."
     )
 
 
 def record_unknown(info: SiteUpdateInfo, ell: tf.Tensor) -> SiteUpdateInfo:
-    """Record an infinite residual if a row's integral in nats, of ell, is too large for
-    log Z to be known to a nat.
+    """Record an infinite residual if a row's integral ``ell``, in nats, is too large
+    for log Z to be known to within a nat.
     """
     unknown = tf.reduce_any(tf.abs(ell) > largest_known(ell.dtype))
     infinity = tf.constant(np.inf, info.residual.dtype)
@@ -123,8 +137,8 @@ def record_unknown(info: SiteUpdateInfo, ell: tf.Tensor) -> SiteUpdateInfo:
 
 
 def warn_of_run(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
-    """Warn if log Z is not known to a nat after a run; else if the sites of the run did
-    not converge.
+    """Warn if log Z is not known to within a nat after a run, or if the sites of the
+    run did not converge.
     """
     residual = tf.convert_to_tensor(info.residual)
     unknown, numbers = tf.math.is_inf(residual), {"Sweeps": info.num_sweeps}
@@ -135,9 +149,7 @@ def warn_of_run(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
 
 
 class FixedParameter(Parameter):
-    """A parameter that is never trained: ``gpflow.set_trainable`` has no
-    effect on it.
-    """
+    """A parameter that is never trained, even by ``gpflow.set_trainable``."""
 
     def __init__(self, value: TensorData, **kwargs: Any) -> None:
         super().__init__(value, **{**kwargs, "trainable": False})
@@ -146,12 +158,14 @@ class FixedParameter(Parameter):
 
 
 class VariationalParameter(Parameter):
-    """A parameter of q, of which GPflow's ``NaturalGradient`` can make NaN where a step
-    is long.
+    """A parameter of q, which GPflow's ``NaturalGradient`` can set to NaN if a step is
+    too long.
     """
 
     def assign(self, value: TensorData, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """See :meth:`gpflow.Parameter.assign`; what is not finite is refused."""
+        """See :meth:`gpflow.Parameter.assign`; values that are not finite raise an
+        error.
+        """
         remedy = (
             "A step of gpflow.optimizers.NaturalGradient was too long: alpha above 0"
             " can make"
@@ -166,13 +180,13 @@ class VariationalParameter(Parameter):
 
 
 class Power(FixedParameter):
-    """The power :math:`\\alpha` of Power EP: one number, or one for each factor; not
-    trained.
+    """The power :math:`\\alpha` of Power EP: one number, or one for each factor. It is
+    not trained.
 
-    :param value: Number(s) in [0, 1], both ends included. 0 is variational inference, 1
-        is EP.
-    :raises ValueError: If a value is outside [0, 1] or NaN, here and when assigned
-        later.
+    :param value: A number or numbers in [0, 1], both ends included. 0 is variational
+        inference, 1 is EP.
+    :raises ValueError: If a value is outside [0, 1] or NaN, here or in a later
+        assignment.
     """
 
     def __init__(self, value: TensorData, **kwargs: Any) -> None:
@@ -180,7 +194,7 @@ class Power(FixedParameter):
         super().__init__(value, **kwargs)
 
     def assign(self, value: TensorData, *args: Any, **kwargs: Any) -> tf.Tensor:
-        """See :meth:`gpflow.Parameter.assign`; values outside [0, 1] are refused."""
+        """See :meth:`gpflow.Parameter.assign`; values outside [0, 1] raise an error."""
         _check_power(value)
         return super().assign(value, *args, **kwargs)
 
@@ -194,21 +208,19 @@ def _check_power(value: TensorData) -> None:
         raise checks.refusal(
             "alpha",
             repr(value),
-            "a number in [0, 1] or an array of them",
+            "a number in [0, 1] or an array of such numbers",
             "Pass 0.5, for example.",
         ) from None
     wrong = array[~((array >= 0.0) & (array <= 1.0))]
     if wrong.size:
         remedy = (
-            "Choose 0 for variational inference, 1 for EP / FITC, or in between, often"
-            " 0.5."
+            "Choose 0 for variational inference, 1 for EP / FITC, or a number in"
+            " between, often 0.5."
         )
         raise checks.refusal("alpha", wrong.flat[0], "values in [0, 1]", remedy)
 
 
 def set_unchecked(model: tf.Module, **attributes: Any) -> None:
-    """Set attributes of a model past the checks that the model makes of
-    assigned ones.
-    """
+    """Set attributes of a model without the model's checks on assignment."""
     for name, value in attributes.items():
         tf.Module.__setattr__(model, name, value)

@@ -1,4 +1,4 @@
-"""What models that hold their data have in common."""
+"""The base classes of the models."""
 
 import abc
 import functools
@@ -30,7 +30,6 @@ from ..engine.paths.functions import draw_paths
 from ..engine.predictions.posterior import f_under, gpflow_posterior
 from ..engine.prior.evaluate import skip_autograph, unconverted
 from ..engine.prior.mixing import latent_parts
-from ..engine.refusals import refusing
 from ..engine.sites.memory import Memory
 from ..engine.sites.mixed import Mixed
 from ..engine.sites.posterior import (
@@ -47,36 +46,38 @@ from ..engine.sites.surrogate import SurrogateRegression, surrogate_regression
 from .arguments import (
     FixedParameter,
     Power,
-    refuse_arguments,
     refuse_mixed,
+    refusing,
     set_unchecked,
 )
 from .memory import AttachedMemory, remember
 from .rows import Cut, Data, Rows, check_replacement
 
-#: What to do where numbers are not finite or sites do not converge.
+#: Advice for numbers that are not finite and sites that do not converge.
 ADVICE = (
-    "Likely causes are a hyperparameter that ran off to a huge or tiny value, data far"
-    " from unit scale, or targets that the likelihood cannot explain. Standardise the"
-    " data, put priors on the parameters, start from others, or lower alpha (raise it"
-    " where it is 0 and a log density has no mean). gpflow_pep.training.maximise"
-    " shortens steps of the optimiser that lead there."
+    "Likely causes are a hyperparameter that ran off to a huge or tiny value, data"
+    " far from unit scale, or targets that the likelihood cannot explain. Standardise"
+    " the data, put priors on the parameters, start from other values, or lower alpha"
+    " (raise it if it is 0 and a log density has no mean)."
+    " gpflow_pep.training.maximise shortens steps of the optimiser that lead to such"
+    " values."
 )
 
 
-#: What a loss is where an optimiser tries such parameters, and where it begins there.
+#: The message for parameters without a loss, when an optimiser tries them and when
+#: training begins there.
 NO_FACTOR = checks.message(
     "training loss",
     "a covariance matrix of inducing variables that cannot be factorised",
-    "one that can be, with more on its diagonal",
-    "The loss is infinite there, and optimisers step back. Where training begins: "
+    "a matrix that can be factorised, with a larger diagonal",
+    "The loss is infinite there, and optimisers step back. If training begins there: "
     + ADVICE,
 )
 _NO_LOSS_YET, _HAD_LOSS, _WARNED = range(3)
 
 
 class TrialWarning(UserWarning):
-    """An optimiser tried parameters where there is no loss."""
+    """An optimiser tried parameters for which there is no loss."""
 
 
 def finite(moments: MeanAndVariance) -> MeanAndVariance:
@@ -87,7 +88,7 @@ def finite(moments: MeanAndVariance) -> MeanAndVariance:
 
 
 def labels_to_floats(data: Any) -> Any:
-    """Convert targets of an integer type or bool to GPflow's float, as GPflow's models
+    """Convert integer and boolean targets to GPflow's float type, as GPflow's models
     do.
     """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
@@ -103,24 +104,25 @@ def labels_to_floats(data: Any) -> Any:
 
 
 def refuse_data(model: Any, name: str, data: tuple[Any, ...]) -> None:
-    """Refuse data as an argument of a method of a model that holds its own."""
+    """Refuse data as an argument of a method if the model holds its data."""
     if data and hasattr(model, "data"):
         expected = f"no argument: {type(model).__name__} holds its data"
         remedy = (
-            f"Call {name}(), after model.data = (X, Y) for other rows; or use ARPEP."
+            f"Call {name}(); for other rows, set model.data = (X, Y) first, or use"
+            " ARPEP."
         )
         raise TypeError(checks.message(name, "data", expected, remedy))
 
 
 class PowerEPModel(GPModel, abc.ABC):
-    """What all models share: a power, a whitened q(v), and predictions that must be
+    """Base class of all models: a power, a whitened q(v), and predictions that must be
     finite.
     """
 
     alpha: Power
     inducing_variable: InducingVariables
     memory: AttachedMemory | None = (
-        None  #: What is known of rows that the model does not have.
+        None  #: The memory of rows that the model no longer has.
     )
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
         {"_trials", *GPModel._TF_MODULE_IGNORED_PROPERTIES}
@@ -134,7 +136,7 @@ class PowerEPModel(GPModel, abc.ABC):
         """See :func:`~gpflow_pep.models.arguments.refuse_arguments`."""
         super().__init_subclass__(**options)
         if "__init__" in vars(cls):
-            constructor = refusing(refuse_arguments, cls.__init__)
+            constructor = refusing(cls.__init__)
             cls.__init__ = constructor  # type: ignore[method-assign]
 
     def __init__(
@@ -171,8 +173,8 @@ class PowerEPModel(GPModel, abc.ABC):
             prior.check_kernel_at_row(kernel, X)
             prior.check_mean_at_row(self.mean_function, X, num_latent_gps)
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
-        # Past TensorFlow, which would save it; int64, as GPUs hold no variable of int32
-        # for XLA.
+        # This bypasses TensorFlow, which would save the attribute. The type is int64,
+        # because GPUs hold no int32 variables for XLA.
         trials = tf.Variable(
             _NO_LOSS_YET, trainable=False, dtype=tf.int64, aggregation=once
         )
@@ -181,15 +183,15 @@ class PowerEPModel(GPModel, abc.ABC):
 
     @tf.autograph.experimental.do_not_convert
     def _training_loss(self, *data: RegressionData) -> tf.Tensor:
-        """
-        See GPflow's. Where a factorisation fails, it is infinite and all derivatives
-        are 0, so that a line search steps back; but training must not begin there.
+        """Compute the loss as GPflow does. If a factorisation fails, the loss is
+        infinite and all derivatives are 0, so that a line search steps back; but
+        training must not begin there.
         """
         with trials_listed() as trials:
             loss = super()._training_loss(*data)
         if not trials:
             return loss
-        if not tf.executing_eagerly():  # training begins where its loss is compiled
+        if not tf.executing_eagerly():  # training begins when its loss is compiled
             with tf.init_scope():
                 self._trials.assign(_NO_LOSS_YET)
         succeeded = functools.reduce(tf.logical_and, trials)
@@ -206,9 +208,7 @@ class PowerEPModel(GPModel, abc.ABC):
     def _trackable_children(
         self, save_type: str = "checkpoint", **options: Any
     ) -> dict[str, Any]:
-        """See TensorFlow's: saved losses read the variable, checkpoints are as they
-        were.
-        """
+        """Add the variable that saved losses read; checkpoints do not have it."""
         children: dict[str, Any] = super()._trackable_children(save_type, **options)
         return children | (
             {"_trials": self._trials} if save_type == "savedmodel" else {}
@@ -221,8 +221,8 @@ class PowerEPModel(GPModel, abc.ABC):
             super().__setattr__(name, value)
 
     def _assign_power(self, value: TensorData) -> None:
-        """Assign to the parameter, which compiled functions read, where the shape is
-        the same.
+        """Assign to the parameter, which compiled functions read, if the shape is the
+        same.
         """
         same_shape = tuple(np.shape(value)) == tuple(self.alpha.shape)
         if (
@@ -237,11 +237,11 @@ class PowerEPModel(GPModel, abc.ABC):
 
     @abc.abstractmethod
     def _check_powers(self, alpha: Power) -> tf.Tensor:
-        """Read powers after a check that they suit the model."""
+        """Check that powers suit the model, and read them."""
 
     def _replace_power(self, alpha: Power) -> None:
-        """Take powers of another shape, which were checked."""
-        raise NotImplementedError  # one number is all that the model takes
+        """Store powers of another shape, which were checked before."""
+        raise NotImplementedError  # the model has only one number
 
     def _powers(self) -> tf.Tensor:
         return self._check_powers(self.alpha)
@@ -254,41 +254,40 @@ class PowerEPModel(GPModel, abc.ABC):
 
     @abc.abstractmethod
     def _posterior_of_v(self) -> WhitenedGaussian:
-        """q(v) for the parameters as they are."""
+        """Compute q(v) for the present parameters."""
 
     def pep_log_marginal_likelihood(self, *data: RegressionData) -> tf.Tensor:
-        """Compute the Power EP estimate of the log marginal likelihood, see the class.
+        """Compute the Power EP estimate of the log marginal likelihood; see the class.
 
-        :param data: For models that hold no data: X [B, D] and Y [B, P] of a batch. The
-            sum over the B rows is scaled by N / B, so that the mean over batches of one
-            size is the value for all rows.
-        :raises ValueError: If the batch does not suit the model, or the result is not
-            finite; the message names what to try.
+        :param data: A batch, X [B, D] and Y [B, P], for models that hold no data. The
+            sum over the B rows is scaled by N / B, so that the mean over batches of
+            equal size is the value for all rows.
+        :raises ValueError: If the batch does not suit the model, or if the result is
+            not finite; the message says what to try.
         """
         refuse_data(self, "pep_log_marginal_likelihood", data)
         return self.maximum_log_likelihood_objective(*data)
 
     @unconverted("return: []")
     def elbo(self, *data: RegressionData) -> tf.Tensor:
-        """
-        Compute the evidence lower bound at alpha 0: that of
-        :meth:`gpflow.models.SGPR.elbo`, or of :class:`gpflow.models.SVGP`, of models
-        that hold their data at its best q.
+        """Compute the evidence lower bound at alpha 0. It is the bound of
+        :meth:`gpflow.models.SGPR.elbo` for Gaussian noise, and of
+        :class:`gpflow.models.SVGP` otherwise; models that hold their data compute it at
+        the best q.
 
-        :raises ValueError: If some alpha is not 0, or the model has a memory: log Z is
-            no lower bound then.
+        :raises ValueError: If some alpha is not 0, or if the model has a memory,
+            because log Z is then not a lower bound.
         """
         self._require_all_rows("elbo")
-        expected = "0 for all rows: log Z is a lower bound there only"
+        expected = "0 for all rows, because log Z is a lower bound only there"
         remedy = (
-            "Use pep_log_marginal_likelihood, the estimate at any alpha (at 1 that of"
-            " EP and"
+            "Use pep_log_marginal_likelihood, the estimate at any alpha (EP and FITC"
         )
-        remedy += " FITC), or set the power first: model.alpha = 0.0."
+        remedy += " at 1), or set the power first: model.alpha = 0.0."
         text = checks.message("elbo", "a power alpha above 0", expected, remedy)
         with (
             tf.init_scope()
-        ):  # while a graph is traced TensorFlow does not wrap the reason
+        ):  # while a graph is traced, TensorFlow does not wrap the message
             checks.require(tf.reduce_all(tf.equal(self.alpha, 0.0)), text)
         at_zero = checks.require(tf.reduce_all(tf.equal(self._powers(), 0.0)), text)
         with tf.control_dependencies(at_zero):
@@ -297,16 +296,16 @@ class PowerEPModel(GPModel, abc.ABC):
     def _require_all_rows(self, name: str) -> None:
         if self.memory is not None:
             remedy = (
-                "Of rows that a memory stands for, neither a bound of their evidence"
+                "For rows that a memory replaces, neither a bound of their evidence"
                 " nor the"
             )
             remedy += (
-                " part of each is known. Use pep_log_marginal_likelihood, an"
+                " contribution of each is known. Use pep_log_marginal_likelihood, an"
                 " estimate, or"
             )
             remedy += " make a model of all rows without the memory."
             raise checks.refusal(
-                name, "a model with a memory", "one that has all rows", remedy
+                name, "a model with a memory", "a model that has all rows", remedy
             )
 
     def posterior(
@@ -315,7 +314,7 @@ class PowerEPModel(GPModel, abc.ABC):
     ) -> BasePosterior:
         """Create the GPflow posterior, for fast predictions.
 
-        :raises ValueError: If it is none of GPflow's.
+        :raises ValueError: If GPflow has no posterior for this model.
         """
         return gpflow_posterior(self._posterior_of_v, self._parts, precompute_cache)
 
@@ -324,7 +323,7 @@ class PowerEPModel(GPModel, abc.ABC):
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        """See :meth:`gpflow.models.GPModel.predict_f`; for many of them,
+        """See :meth:`gpflow.models.GPModel.predict_f`; for many calls, use
         :meth:`posterior`.
         """
         q = self._posterior_of_v()
@@ -332,8 +331,8 @@ class PowerEPModel(GPModel, abc.ABC):
 
     @property
     def trainable_variables(self) -> tuple[tf.Variable, ...]:
-        """See ``tf.Module``, without parameters that are never trained: alpha, sites
-        and a memory, whatever ``gpflow.set_trainable`` did to them.
+        """See ``tf.Module``. Parameters that are never trained are left out: alpha,
+        sites and a memory, even if ``gpflow.set_trainable`` was called for them.
         """
         parameters = [
             part for part in self.parameters if isinstance(part, FixedParameter)
@@ -347,8 +346,8 @@ class PowerEPModel(GPModel, abc.ABC):
     ) -> MeanAndVariance:
         """See :meth:`gpflow.models.GPModel.predict_y`.
 
-        :raises ValueError: If the result is not finite, as where hyperparameters ran
-            off so far that variances of f are lost in rounding.
+        :raises ValueError: If the result is not finite, for example because
+            hyperparameters ran off so far that variances of f are lost in rounding.
         """
         if full_cov or full_output_cov:
             return super().predict_y(
@@ -365,9 +364,9 @@ class PowerEPModel(GPModel, abc.ABC):
         full_cov: bool = False,
         full_output_cov: bool = False,
     ) -> tf.Tensor:
-        """See :meth:`gpflow.models.GPModel.predict_log_density`. Where targets of the
-        model may be missing, each target that is not NaN has its own density, and they
-        are summed over outputs.
+        """See :meth:`gpflow.models.GPModel.predict_log_density`. If targets of the
+        model may be missing, each target that is not NaN has its own density, and the
+        log densities are summed over outputs.
 
         :raises ValueError: If a target is outside the likelihood's support.
         """
@@ -387,15 +386,18 @@ class PowerEPModel(GPModel, abc.ABC):
         return log_power_expectation_of_batches(*arguments, alpha=1.0)
 
     def _check_new_targets(self, data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
-        """Check rows beside those of the model, whose targets may all be missing."""
+        """Check new rows, whose targets may all be missing."""
         X, Y = map(tf.convert_to_tensor, checks.check_data(data, missing_targets=True))
         if Y.shape[1] not in (None, self.num_latent_gps):
             expected = (
-                f"{self.num_latent_gps}, one for each output, with NaN where it is not"
-                " known"
+                f"{self.num_latent_gps}, one for each output, with NaN for unknown"
+                " targets"
             )
             raise checks.refusal(
-                "Y", f"{Y.shape[1]} column(s)", expected, "Give as many."
+                "Y",
+                f"{Y.shape[1]} column(s)",
+                expected,
+                "Pass a column for each output.",
             )
         Y = tf.ensure_shape(Y, [None, self.num_latent_gps])
         entries.check_entries(self.likelihood, Y)
@@ -411,7 +413,7 @@ class PowerEPModel(GPModel, abc.ABC):
     ) -> tf.Tensor:
         """See :meth:`gpflow.models.GPModel.predict_f_samples`.
 
-        :raises ValueError: If the number of samples is none.
+        :raises ValueError: If the number of samples is not positive.
         """
         if num_samples is not None and not tf.is_tensor(num_samples):
             checks.check_positive("num_samples", num_samples)
@@ -421,10 +423,10 @@ class PowerEPModel(GPModel, abc.ABC):
 class InternalDataModel(InternalDataTrainingLossMixin):
     """A :class:`PowerEPModel` that holds its data and computes q(v) from them.
 
-    ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as the constructor
-    checks them. A compiled function uses a new power, and new rows where the data are
+    ``model.alpha = 0.3`` and ``model.data = (X, Y)`` are checked as in the constructor.
+    A compiled function uses a new power, and it uses new rows if the data are
     ``tf.Variable``. If the data are arrays, or if one power is replaced by powers of
-    rows or the reverse, the function raises an error: compile it anew. It never uses
+    rows or the reverse, the function raises an error: compile it again. It never uses
     values that were replaced. (XLA raises no error.)
     """
 
@@ -441,7 +443,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     data: Data
     chunk_size: int | None
 
-    # Records of what was done, neither parameters nor to be trained.
+    # Records, which are not parameters and are not trained.
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
         {"_rows_version", *PowerEPModel._TF_MODULE_IGNORED_PROPERTIES}
     )
@@ -458,11 +460,11 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @property
     def rows(self) -> Rows:
-        """The rows as they are now."""
+        """The present rows."""
         num_inducing = (self.inducing_variable.shape or (None,))[0]
         if prior.is_mixed(
             self.kernel
-        ):  # each row is projected on those of all latent functions
+        ):  # each row is projected on the inducing variables of all latent functions
             num_inducing = (
                 num_inducing and len(self.kernel.latent_kernels) * num_inducing
             )
@@ -506,20 +508,22 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @property
     def latents(self) -> Independent | Mixed:
-        """How outputs depend on latent functions, which follows from the kernel."""
+        """How outputs depend on latent functions, as the kernel defines it."""
         if prior.is_mixed(self.kernel):
             return Mixed(tf.convert_to_tensor(self.kernel.W))
         return Independent()
 
     @property
     def _latent_parts(self) -> prior.Parts:
-        """The parts of latent functions, which are those of the model where outputs are
-        these.
+        """The parts of latent functions, which are the parts of the model if outputs
+        are latent functions.
         """
         return latent_parts(self._parts) if prior.is_mixed(self.kernel) else self._parts
 
     def site_problem(self) -> SiteProblem:
-        """Hand rows and parameters as they are to the functions of the inner loop."""
+        """Collect the present rows and parameters for the functions of the inner
+        loop.
+        """
         parts, rows = self._latent_parts, SiteRows(*self.rows.read(), self._powers())
         W = parts.whiten().W
         memory = self._memory_terms(W)
@@ -535,10 +539,10 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         prior.check_independent(kernel, self.inducing_variable, number, shared=shared)
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
-        """Check rows of the model, whose targets may be missing where outputs are
-        mixed.
+        """Check rows of the model, whose targets may be missing if outputs are mixed.
 
-        :param kernel: The kernel of a model that is being made; None: the model's own.
+        :param kernel: The kernel of a model that is being made; None for the kernel of
+            this model.
         """
         missing = (
             self.takes_missing_targets if kernel is None else prior.is_mixed(kernel)
@@ -555,22 +559,22 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         self._take(self.rows.with_data(other))
 
     def _take(self, rows: Rows) -> None:
-        """Make rows, which were checked, those of the model."""
+        """Replace the rows of the model by these, which were checked before."""
         set_unchecked(self, data=rows.data, alpha=rows.alpha, num_data=rows.num_rows)
 
     @abc.abstractmethod
     def natural_of_v(self) -> Natural:
-        """Compute what the data add to the natural parameters of the prior of v."""
+        """Compute the natural parameters that the data add to the prior of v."""
 
     @tf.autograph.experimental.do_not_convert
     def surrogate(self) -> SurrogateRegression:
-        """Compute the regression problem whose exact posterior of u and evidence are
-        this model's.
+        """Compute the regression problem that has the same posterior of u and the same
+        evidence as this model.
 
         See :mod:`gpflow_pep.engine.sites.surrogate`.
 
         :raises ValueError: If sites of negative precision leave a direction of u with
-            less precision than the prior has: no observation with noise does that.
+            less precision than the prior, which no observation with noise does.
         """
         refuse_mixed(self.kernel, "surrogate", "Use posterior() for predictions.")
         W = self._parts.whiten().W
@@ -579,18 +583,17 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def remember(self, *, alpha: TensorData | None = None) -> Memory:
-        """Summarise the rows, and this model's own memory, so that the rows can be
-        dropped.
+        """Summarise the rows and this model's memory, so that the rows can be dropped.
 
-        Give it to a model of other rows as ``memory``; this one stays as it is. Kernel,
-        likelihood, mean function and inducing variables may be others there: see
-        :mod:`gpflow_pep.engine.sites.memory`.
+        Pass the result as ``memory`` to a model of other rows; this model does not
+        change. The other model may have another kernel, likelihood, mean function and
+        other inducing variables: see :mod:`gpflow_pep.engine.sites.memory`.
 
-        :param alpha: The power of the memory as a factor, in [0, 1]; None: that of the
-            model that it is given to, which must then have one power for all rows.
-        :raises ValueError: If the inducing variables are no points, or sites of
-            negative precision leave a direction of u with less precision than the prior
-            has.
+        :param alpha: The power of the memory as a factor, in [0, 1]. None uses the
+            power of the other model, which must then have one power for all rows.
+        :raises ValueError: If the inducing variables are not points, or if sites of
+            negative precision leave a direction of u with less precision than the
+            prior.
         """
         remedy = "Train on all rows, or use one model for each output."
         refuse_mixed(self.kernel, "remember", remedy)
@@ -601,23 +604,24 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function.
+        """Compute mean [M, L] and covariance [L, M, M] of q(u) for each latent
+        function.
 
-        Those of mixed outputs are correlated: ``q_mu`` [Q M, 1] and ``q_sqrt`` [1, Q M,
-        Q M] are of all whitened inducing variables, one latent function after the
-        other.
+        Latent functions of mixed outputs are correlated: ``q_mu`` [Q M, 1] and
+        ``q_sqrt`` [1, Q M, Q M] then describe all whitened inducing variables, one
+        latent function after the other.
         """
         return unwhitened(self._latent_parts.whiten().L, self._posterior_of_v())
 
     @property
     def q_mu(self) -> tf.Tensor:
-        """[M, L], the mean of the whitened q(v); u = L v."""
+        """The mean of the whitened q(v), [M, L]; u = L v."""
         return self._computed("q_mu")
 
     @property
     def q_sqrt(self) -> tf.Tensor:
-        """[L, M, M], lower triangular square root of the covariance of the whitened
-        q(v).
+        """The lower triangular square root of the covariance of the whitened q(v), [L,
+        M, M].
         """
         return self._computed("q_sqrt")
 
@@ -646,7 +650,7 @@ _CACHE: ContextVar[dict[Any, WhitenedGaussian] | None] = ContextVar(
 
 @contextmanager
 def q_once() -> Iterator[None]:
-    """Compute q(v) of each model once, by one pass over its rows, where no model
+    """Compute q(v) of each model only once, by one pass over its rows, while no model
     changes.
     """
     token = _CACHE.set(_CACHE.get() or {})
@@ -657,8 +661,8 @@ def q_once() -> Iterator[None]:
 
 
 def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> None:
-    """Copy variables into the memo of ``deepcopy``; TensorFlow forgets which lengths
-    may change.
+    """Copy variables into the memo of ``deepcopy``, because TensorFlow's copies forget
+    which lengths may change.
     """
     for variable in variables:
         if id(variable) not in memo and not variable.shape.is_fully_defined():
@@ -671,15 +675,15 @@ def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> N
 
 
 class _NoVariable:
-    """Stands where GPflow's natural gradients look for the variable of a q that is
+    """Placeholder where GPflow's natural gradients look for the variable of a q that is
     computed.
     """
 
     def __str__(self) -> str:
         got = "q_mu and q_sqrt of a model that computes them from its data"
-        expected = "parameters, as those of SVGP, APEP, ARPEP and RPAPEP"
+        expected = "parameters, such as q_mu and q_sqrt of SVGP, APEP, ARPEP and RPAPEP"
         remedy = (
-            "Leave it out: an optimiser of training_loss trains all parameters of this"
-            " model."
+            "Leave out NaturalGradient: an optimiser of training_loss trains all"
+            " parameters of this model."
         )
         raise checks.refusal("NaturalGradient", got, expected, remedy)

@@ -25,11 +25,10 @@ from .rows import Cut
 
 
 class ContextPredictions:
-    """What a :class:`PowerEPModel` has besides if its predictions can use training
-    rows.
+    """Methods of a :class:`PowerEPModel` whose predictions can use training rows.
 
-    As it is here, near rows get sites, and new rows use them alone; with Gaussian
-    noise, :class:`PEPRegression` conditions on u too.
+    In this class near rows get sites, and new rows use only these; with Gaussian noise,
+    :class:`PEPRegression` conditions on u too.
     """
 
     kernel: Kernel
@@ -58,7 +57,7 @@ class ContextPredictions:
             got = f"near rows with {number} latent functions under {name}"
             expected = "one latent function and a kernel of one output"
             raise checks.refusal(
-                "near", got, expected, "Leave them out, or use PEPRegression."
+                "near", got, expected, "Leave out near rows, or use PEPRegression."
             )
         return self._parts
 
@@ -85,24 +84,25 @@ class ContextPredictions:
     ) -> MeanAndVariance:
         """Predict f at new rows, see :meth:`gpflow.models.GPModel.predict_f`.
 
-        By default new rows are predicted from u. With a likelihood that is not
-        Gaussian, predictions from near rows use these alone. See :ref:`near-rows`, and
-        :mod:`gpflow_pep.engine.predictions.context_rows` for what is then computed.
+        By default new rows are predicted from u. If the likelihood is not Gaussian,
+        predictions from near rows use only near rows. See :ref:`near-rows`, and
+        :mod:`gpflow_pep.engine.predictions.context_rows` for the formulas.
 
         :param Xnew: The new rows, [N, D].
         :param full_cov: Whether to compute the covariances of rows.
-        :param full_output_cov: Whether to compute those of outputs, which are 0.
-        :param blocks: For a model with blocks: an integer [N] for each row, the label
-            of its block, whose training rows it is then given (PIC); or "nearest": the
-            block whose mean input is nearest, in units of the kernel's lengthscales.
-        :param near: For a model without: how many of the nearest training rows, in the
-            same units, each row is given.
-        :param given: Where outputs are mixed from latent functions: outputs of the same
-            rows that are known, [N, P], NaN where they are not. The prediction is
-            conditioned on them too, by EP in each row, which is exact for Gaussian
-            noise.
-        :raises ValueError: If they do not suit the model; if a label is none of its
-            blocks'.
+        :param full_output_cov: Whether to compute the covariances of outputs, which are
+            0.
+        :param blocks: For a model with blocks: the label of a block for each row, an
+            integer [N]; the row is then conditioned on the training rows of this block
+            (PIC). "nearest" selects the block whose mean input is nearest, in units of
+            the kernel's lengthscales.
+        :param near: For a model without blocks: the number of nearest training rows, in
+            the same units, on which each row is conditioned.
+        :param given: If outputs are mixed from latent functions: known outputs of the
+            same rows, [N, P], with NaN for unknown ones. The prediction is conditioned
+            on them too, by EP in each row, which is exact for Gaussian noise.
+        :raises ValueError: If the arguments do not suit the model, or if a label is not
+            the label of a block.
         """
         if given is not None:
             mixed.require_mixed(self, "given")
@@ -144,12 +144,14 @@ class ContextPredictions:
     ) -> BasePosterior:
         """Create the GPflow posterior, for fast predictions.
 
-        That of a model with blocks, or with near rows, holds the training rows, and its
-        predictions take ``blocks`` or ``near`` as :meth:`predict_f` does.
+        The posterior of a model with blocks, or with near rows, holds the training
+        rows, and its predictions have the argument ``blocks`` or ``near``, as in
+        :meth:`predict_f`.
 
         :param precompute_cache: As in :meth:`gpflow.models.SGPR.posterior`.
-        :param near: How many training rows predictions are given by default; or
-            :class:`~gpflow_pep.training.NearRows`, with a noise variance of their own.
+        :param near: The default number of near training rows; or
+            :class:`~gpflow_pep.training.NearRows`, which also sets their noise
+            variance.
         :raises ValueError: If the number of near rows does not suit the model.
         """
         if is_mixed(self.kernel):
@@ -182,7 +184,7 @@ class ContextPredictions:
         near = as_near(near, self.data[0].shape[0], self.has_blocks)
         has_sites = near.number > 0 and self.context_parts().likelihood is not None
         if near.noise_variance is not None and has_sites:
-            expected, remedy = "None, as near rows have sites", "Leave it out."
+            expected, remedy = "None, because near rows have sites", "Leave it out."
             raise checks.refusal(
                 "near: noise_variance", near.noise_variance, expected, remedy
             )
@@ -193,12 +195,12 @@ class ContextPredictions:
         r"""Compute :math:`\log p(y_n \mid y_{near(n)})` of training rows under the
         prior of f.
 
-        They are the factors of Vecchia (1988), given rows on all sides as in Besag
-        (1975); with sites (:mod:`gpflow_pep.engine.sites.groups`) where noise is not
-        Gaussian.
+        These are the factors of Vecchia (1988), given rows on all sides as in Besag
+        (1975). If the noise is not Gaussian, they use sites
+        (:mod:`gpflow_pep.engine.sites.groups`).
 
-        :param near: Numbers of the rows that each of the rows ``index`` is given,
-            without itself.
+        :param near: The numbers of the rows on which each row of ``index`` is
+            conditioned, without the row itself.
         """
         parts, context = self.context_parts(), self.row_context(with_u=False)
         X, Y = self.rows.read()  # type: ignore[attr-defined]
@@ -222,9 +224,9 @@ class ContextPredictions:
 
         See :mod:`gpflow_pep.models.minibatch`, and :ref:`near-rows`.
 
-        :param near: m, how many of the nearest rows each is given.
-        :param batch_size: Rows in a batch, at most N.
-        :param seed: The same seed gives the same batches.
+        :param near: The number m of nearest rows on which each row is conditioned.
+        :param batch_size: The number of rows in a batch, at most N.
+        :param seed: Seed of the batches: the same seed gives the same batches.
         :raises ValueError: If an argument is outside its range, or the model has blocks
             or several latent functions.
         """

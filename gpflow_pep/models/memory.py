@@ -1,4 +1,4 @@
-"""A memory that a model holds: in the place of rows that it does not have."""
+"""A memory of a model, which replaces rows that it no longer has."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..engine.sites.posterior import MemoryTerms
 from .arguments import FixedParameter
 from .rows import match_rows
 
-_POWER = "None stands for the power of the model that the memory is given to."
+_POWER = "None selects the power of the model that gets the memory."
 
 
 def remember(model: Any, alpha: TensorData | None) -> Memory:
@@ -31,7 +31,7 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
 class AttachedMemory(Module):
     """A memory as constants of a model, saved with it and never trained.
 
-    :param model: The model, with all that belongs to it but the memory.
+    :param model: The model, complete except for the memory.
     :raises ValueError: If they do not fit together.
     """
 
@@ -53,7 +53,7 @@ class AttachedMemory(Module):
         number, expected = arrays["Z"].shape[2], f"{num_columns}, as in X"
         got, remedy = (
             f"inducing points of {number} column(s)",
-            "Give rows with the columns of the",
+            "Pass rows with the columns of the",
         )
         _require(number == num_columns, got, expected, f"{remedy} summarised ones.")
         for name, value in arrays.items():
@@ -65,22 +65,27 @@ class AttachedMemory(Module):
         self._power(model)
 
     def read(self) -> Memory:
-        """Give the memory as tensors."""
+        """Return the memory as tensors."""
         parts = self.Z, self.weights, self.first, self.mean, self.log_constant
         Z, weights, first, mean, log_constant = map(tf.convert_to_tensor, parts)
         return Memory(Z, weights, first, mean, log_constant, self.alpha)
 
     def terms(self, model: Any, W: tf.Tensor) -> MemoryTerms:
-        """Compute what it adds for the parameters of its model as they are."""
+        """Compute the contribution of the memory for the present parameters of the
+        model.
+        """
         memory, same_point = self.read(), tf.convert_to_tensor(self.kept)
         if same_point.shape[1] != W.shape[-1]:
             got = (
-                f"{W.shape[-1]} where the memory was given to a model with"
+                f"{W.shape[-1]} for a memory that was passed to a model with"
                 f" {same_point.shape[1]}"
             )
             expected = "as many"
             raise checks.refusal(
-                "inducing_variable", got, expected, "Make a new model for others."
+                "inducing_variable",
+                got,
+                expected,
+                "Make a new model for other inducing variables.",
             )
         parts = model.inducing_variable, model.kernel
         projection = project_points(W, *parts, memory.Z, same_point)
@@ -92,13 +97,16 @@ class AttachedMemory(Module):
         if self.alpha is not None:
             return tf.constant(self.alpha, alpha.dtype)
         if alpha.shape.rank != 0:
-            got = f"none of its own power beside {alpha.shape[0]} powers of the rows"
+            got = f"no power of its own, with {alpha.shape[0]} powers of the rows"
             remedy = (
                 "Make it with remember(alpha=...), or set it with"
                 " memory._replace(alpha=...)."
             )
             raise checks.refusal(
-                "memory", got, "one: it is a factor like each of them", remedy
+                "memory",
+                got,
+                "a power, because the memory is a factor like each row",
+                remedy,
             )
         return alpha
 
@@ -135,7 +143,7 @@ def _check_memory(
     memory: Any, dtype: tf.DType, num_latent: int
 ) -> dict[str, AnyNDArray]:
     """Check all of a memory but its power."""
-    remedy = "Pass what the remember() of another model returned."
+    remedy = "Pass the result of remember() of another model."
     is_memory = isinstance(memory, Memory)
     _require(is_memory, type(memory).__name__, "a gpflow_pep.models.Memory", remedy)
     arrays: dict[str, AnyNDArray] = {
@@ -145,11 +153,14 @@ def _check_memory(
     }
     ranks = {"Z": 3, "weights": 3, "first": 2, "mean": 2, "log_constant": 0}
     cast = "Cast the parts of the memory, or use one float for all models."
-    anew = "Make it anew, of a model whose log marginal likelihood is finite."
+    anew = "Make it again, from a model whose log marginal likelihood is finite."
     for name, value in arrays.items():
         same_float = value.dtype == dtype.as_numpy_dtype
         _require(
-            same_float, f"{name} of {value.dtype}", f"{dtype.name}, as the data", cast
+            same_float,
+            f"{name} of {value.dtype}",
+            f"{dtype.name}, the type of the data",
+            cast,
         )
         rank, got = ranks[name], f"{name} of shape {value.shape}"
         _require(value.ndim == rank, got, f"{rank} axes", remedy)
@@ -160,13 +171,13 @@ def _check_memory(
     )
     got, expected = (
         f"{len(first)} latent function(s)",
-        f"{num_latent}, as the model has",
+        f"{num_latent}, the number in the model",
     )
     _require(
         len(first) == num_latent,
         got,
         expected,
-        "Give it to a model of the same outputs.",
+        "Pass it to a model with the same outputs.",
     )
     same = (
         Z.shape[1] == weights.shape[2] == first.shape[1] and first.shape == mean.shape

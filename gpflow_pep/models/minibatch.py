@@ -2,8 +2,8 @@ r"""Training PEP by minibatches: sites of the batch, and running totals of all o
 
 Bui, Yan & Turner (2017), section 3.9; Villacampa-Calvo & Hernández-Lobato (2020),
 section 3.1. What all sites add to the prior is kept as totals G and b
-(:class:`~gpflow_pep.engine.sites.posterior.Natural`). A step takes the batch's sites
-out of them, updates these against the rest, puts them back, and returns
+(:class:`~gpflow_pep.engine.sites.posterior.Natural`). A step removes the batch's sites
+from the totals, updates the sites against the rest, puts them back, and returns
 
 .. math::
 
@@ -12,9 +12,9 @@ out of them, updates these against the rest, puts them back, and returns
     \sum_{n \in \mathrm{batch}} (\ell_n + \mathrm{site\ terms}),
 
 in whose gradient the batch's part of G and b counts :math:`N / |\mathrm{batch}|` times.
-Totals are those of the parameters at the time of each row's last visit; now and then
-they are summed anew for the parameters as they are, and always when something else has
-replaced the sites.
+The totals use the parameters at the time of each row's last visit. From time to time,
+and always when something else has replaced the sites, they are summed again for the
+present parameters.
 
 **Near rows.** Training for predictions from near rows maximises the sum over rows of
 :math:`\log p(y_n \mid y_{near(n)})`, where near(n) are the m other training rows
@@ -54,7 +54,9 @@ class BatchLoss(abc.ABC):
 
     @property
     def state(self) -> list[tf.Variable]:
-        """What it keeps from batch to batch beside the model's parameters and sites."""
+        """The variables that are kept from batch to batch, in addition to the model's
+        parameters and sites.
+        """
         return []
 
     @abc.abstractmethod
@@ -116,8 +118,8 @@ class MinibatchLoss(BatchLoss):
 
     @property
     def state(self) -> list[tf.Variable]:
-        """What it keeps from call to call beside the model's sites, but for the next
-        batch.
+        """The variables that are kept from call to call, in addition to the model's
+        sites and except the next batch.
         """
         return [*self._totals, self._steps, self._version]
 
@@ -131,11 +133,11 @@ class MinibatchLoss(BatchLoss):
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(self, batch: tf.Tensor) -> tf.Tensor:
-        """Compute the loss of a batch that the caller chooses, after an update of its
+        """Compute the loss of a batch that the caller chooses, after updating its
         sites.
 
-        :param batch: Numbers of its rows, as many as a batch has; ``epoch(k)`` gives
-            those of the k-th epoch, batch by batch.
+        :param batch: The numbers of the rows, as many as in a batch; ``epoch(k)`` gives
+            the batches of the k-th epoch.
         """
         model, index = self.model, batch
         problem = model.site_problem()
@@ -144,7 +146,7 @@ class MinibatchLoss(BatchLoss):
             f"other rows than the {self._num_rows} that this minibatch loss was"
             " made for",
             "the same",
-            "Make it anew.",
+            "Make the loss again.",
         )
         same = checks.require(
             tf.equal(tf.shape(problem.rows.X)[0], self._num_rows), text
@@ -231,11 +233,11 @@ class NearRowLoss(BatchLoss):
         self._seed = checks.check_seed(seed)
 
     def epoch(self, number: int) -> tf.data.Dataset:
-        """Seek the near rows of those of the next batches, by the kernel as it is.
+        """Find the near rows of the rows in the next batches, with the present kernel.
 
-        :param number: Of the epoch, from 0: it has :data:`REFRESH_EVERY` batches, or
-            fewer where there are not so many rows. Rows are chosen at random, anew each
-            time.
+        :param number: The number of the epoch, from 0. An epoch has
+            :data:`REFRESH_EVERY` batches, or fewer if there are not enough rows. Rows
+            are chosen at random in each epoch.
         """
         X = tf.convert_to_tensor(self.model.data[0])
         scales = input_scales(self.model.context_parts().kernel, X)

@@ -36,10 +36,10 @@ _REMEDY = "Make the model with a gpflow.kernels.LinearCoregionalization."
 
 
 def require_mixed(model: Any, name: str) -> None:
-    """Refuse what only outputs that are mixed have."""
+    """Refuse a method that exists only for mixed outputs."""
     if not is_mixed(model.kernel):
         raise checks.refusal(
-            name, "a model of independent outputs", f"one of {_MIXED}", _REMEDY
+            name, "a model of independent outputs", f"a model of {_MIXED}", _REMEDY
         )
 
 
@@ -66,14 +66,16 @@ def predict_f(
     full_output_cov: bool,
     outputs: TensorData | None,
 ) -> MeanAndVariance:
-    """Predict f at new rows, perhaps given some of their outputs, by EP in each row."""
+    """Predict f at new rows, optionally given some of their outputs, by EP in each
+    row.
+    """
     if outputs is None:
         f = posterior(model, PrecomputeCacheType.NOCACHE)
         return finite(f.fused_predict_f(Xnew, full_cov, full_output_cov))
     if full_cov:
         remedy = "Pass one of them."
         raise checks.refusal(
-            "given", "it with full_cov", "covariances of outputs", remedy
+            "given", "outputs together with full_cov", "covariances of outputs", remedy
         )
     mixing, g, mean, _ = _given_outputs(model, Xnew, outputs)
     moments = mixed_marginals(mixing, g)
@@ -86,11 +88,11 @@ def predict_f_of_readings(
 ) -> MeanAndVariance:
     """Predict f of readings at new rows, given some outputs of the rows, [N, P] each.
 
-    An output that is not given is of the same reading, and shares white noise with
-    those that are. One that is given is of another reading, with white noise of its
-    own.
+    An output that is not given belongs to the same reading as the given ones, and
+    shares white noise with them. The prediction of a given output describes another
+    reading, with separate white noise.
 
-    :param outputs: Those that are known, [N, P]; NaN of others.
+    :param outputs: The known outputs, [N, P], with NaN for unknown ones.
     """
     require_mixed(model, "known")
     mixing, g, mean, Y = _given_outputs(model, Xnew, outputs)
@@ -125,13 +127,13 @@ def _given_outputs(
 
 @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
 def impute_f(model: Any) -> MeanAndVariance:
-    """Compute mean and variance of f at the rows of the data, given all that was
-    observed there.
+    """Compute mean and variance of f at the rows of the data, given all targets that
+    were observed there.
 
-    ``predict_f`` at these rows sees their outputs by way of the inducing variables
-    alone, and with ``given`` it would count them twice. Here the outputs of a row are
-    removed from q, and given to it as those of a new row would be. At ``alpha=0`` too,
-    where that is better than q.
+    ``predict_f`` at these rows uses their outputs only through the inducing variables,
+    and with ``given`` it would count them twice. Here the outputs of a row are removed
+    from q, and the row is then conditioned on them like a new row. This is done at
+    ``alpha=0`` too, because it is better than q.
 
     :raises ValueError: If outputs are not mixed, or the result is not finite.
     """
@@ -143,11 +145,10 @@ def impute_f(model: Any) -> MeanAndVariance:
 
 @unconverted("return[0]: [N, P]", "return[1]: [N, P]")
 def impute_y(model: Any) -> MeanAndVariance:
-    """Compute mean and variance of the targets that are missing, given all that was
-    observed.
+    """Compute mean and variance of missing targets, given all observed targets.
 
-    :return: Of all entries; where a target was observed, of another one at the same
-        row. See :meth:`impute_f`.
+    :return: Mean and variance of all entries. For an observed target they describe
+        another target at the same row. See :meth:`impute_f`.
     """
     return finite(
         predict_mean_and_var(model.likelihood, model.data[0], *impute_f(model))
@@ -166,15 +167,14 @@ def loo_moments(model: Any, copies: tf.Tensor | None = None) -> MeanAndVariance:
 
 @unconverted("return: [N, P]")
 def loo_log_density_of_entries(model: Any, *, whole_rows: bool = True) -> tf.Tensor:
-    r"""
-    Compute the log density of each entry of Y given others, approximately; NaN where
-    there is none.
+    r"""Compute the log density of each entry of Y given others, approximately; NaN for
+    missing entries.
 
-    :param whole_rows: Whether what is left out is the whole row, as where a new row is
-        predicted, or the entry alone, which is easier to predict where outputs of a row
-        are correlated.
-    :raises ValueError: If outputs are not mixed, what is left is improper, or the
-        result is not finite.
+    :param whole_rows: Whether the whole row is left out, as for a prediction of a new
+        row, or only the entry, which is easier to predict if the outputs of a row are
+        correlated.
+    :raises ValueError: If outputs are not mixed, if the remaining density is improper,
+        or if the result is not finite.
     """
     require_mixed(model, "loo_log_density_of_entries")
     problem, sites, h = model._converged_rows()

@@ -1,5 +1,5 @@
-"""Sparse Gaussian processes with any likelihood by Power EP, and with labels
-checked.
+"""Sparse Gaussian processes with any likelihood by Power EP, and a classifier that
+checks labels.
 """
 
 from functools import partial
@@ -50,41 +50,46 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         pep.training.maximise(model)
         mean, variance = model.predict_y(X_new)
 
-    Each row n has a site, a Gaussian in the direction of the inducing variables on
-    which the row depends. At the fixed point each site matches the moments of its
-    tilted distribution, and the model's objective is the Power EP energy,
-    :mod:`gpflow_pep.engine.energies.point`: at :math:`\alpha = 0` the bound of
-    :class:`gpflow.models.SVGP` at its best q, at :math:`\alpha = 1` expectation
-    propagation. Source: Bui, Yan & Turner (2017), sections 3.3-3.5; Villacampa-Calvo &
-    Hernández-Lobato (2020), section 3.1, for several latent functions.
+    Each row n has a site, which is a Gaussian factor in the direction of the inducing
+    variables on which the row depends. At the fixed point each site matches the moments
+    of its tilted distribution. The objective is the Power EP energy,
+    :mod:`gpflow_pep.engine.energies.point`: at :math:`\alpha = 0` it is the bound of
+    :class:`gpflow.models.SVGP` at its best q, and at :math:`\alpha = 1` the energy of
+    expectation propagation. Source: Bui, Yan & Turner (2017), sections 3.3-3.5;
+    Villacampa-Calvo & Hernández-Lobato (2020), section 3.1, for several latent
+    functions.
 
-    The sites are a cache: the objective and every prediction bring them to their fixed
-    point for the parameters as they are. Where they are there already, that costs one
-    sweep over the rows.
+    The sites are a cache: the objective and every prediction bring them to the fixed
+    point for the present parameters. If they are already there, that costs one sweep
+    over the rows.
 
-    :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s.
-    :param kernel: A kernel of one output, shared by all latent functions, or
-        ``gpflow.kernels.SharedIndependent`` or ``SeparateIndependent``, or
-        ``LinearCoregionalization``, with which NaN in Y stands for missing targets.
+    :param data: Inputs X [N, D] and targets Y [N, P]; both may be non-trainable
+        ``tf.Variable``\ s.
+    :param kernel: A kernel of one output, which all latent functions share, or
+        ``gpflow.kernels.SharedIndependent``, ``SeparateIndependent`` or
+        ``LinearCoregionalization``. With the last, NaN in Y marks missing targets.
     :param likelihood: Any likelihood that :mod:`gpflow_pep.engine.factors` integrates.
-    :param inducing_variable: As those of :class:`PEPRegression`, or separate
-        independent ones.
-    :param alpha: The power, in [0, 1]: a number, or one for each row [N]. This,
-        ``mean_function``, ``memory`` and ``chunk_size`` are as in
+    :param inducing_variable: The inducing variables, as in :class:`PEPRegression`; they
+        may also be separate for each latent function.
+    :param alpha: The power, in [0, 1]: a number, or one number for each row [N]. This
+        argument, ``mean_function``, ``memory`` and ``chunk_size`` are as in
         :class:`PEPRegression`.
-    :param num_latent_gps: L; by default as many as the likelihood needs.
-    :param max_sweeps: The most sweeps over the rows in one run of the inner loop.
-    :param tolerance: The run has converged when no site is further from its target, in
-        standard deviations of q. Raised to what the float can reach: 6e-5 in single
-        precision. By default 1e-6. For ``training_loss`` half the sum of squares of
-        such distances must by default be below 1e-7 for each row on average, or below
-        up to a hundred times that where the parameters moved far since the last run. A
-        tolerance that is passed is for everything. The 1e-7 are ``loss_tolerance``, a
-        variable: assign 0 for this tolerance.
-    :param reset_sites: Whether each run starts without sites instead of those of the
-        last run. It takes more sweeps, and makes log Z a function of the parameters
-        alone where there are several fixed points, as at small alpha for likelihoods
-        that are not log-concave. Can be changed later.
+    :param num_latent_gps: The number of latent functions, L; by default as many as the
+        likelihood needs.
+    :param max_sweeps: The largest number of sweeps over the rows in one run of the
+        inner loop.
+    :param tolerance: The largest distance of a site from its target, in standard
+        deviations of q, at which the inner loop has converged; 1e-6 by default. It is
+        raised to what the float type can reach: 6e-5 in single precision. By default
+        ``training_loss`` uses another criterion: half the sum of squared distances,
+        averaged over rows, must be below 1e-7, or up to a hundred times more if the
+        parameters moved far since the last run. If you pass a tolerance, it also
+        applies to ``training_loss``. The default of 1e-7 is the variable
+        ``loss_tolerance``; assign 0 to it to use ``tolerance`` instead.
+    :param reset_sites: Whether each run starts without sites, not from the sites of the
+        last run. This takes more sweeps. It makes log Z a function of the parameters
+        alone if there are several fixed points, as at small alpha for likelihoods that
+        are not log-concave. The attribute can be changed later.
     :raises ValueError: If data, powers or parts of the model do not fit together.
 
     .. seealso:: :class:`PEPRegression` for Gaussian noise, :class:`PEPClassification`
@@ -92,7 +97,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         :doc:`/choosing`.
     """
 
-    # What the model did and how exactly, neither parameters nor to be trained.
+    # Records of what the model did and how exactly. They are not parameters and are not
+    # trained.
     _TF_MODULE_IGNORED_PROPERTIES = (
         InternalDataModel._TF_MODULE_IGNORED_PROPERTIES.union(
             {"_last_run", "last_adjoint", "loss_tolerance"}
@@ -100,8 +106,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     )
 
     last_adjoint: AdjointInfo | None = None
-    """Of the newest derivative in eager mode that converged sites entered; None before
-    it.
+    """Record of the newest derivative in eager mode that used converged sites; None
+    before the first one.
     """
 
     def __init__(
@@ -140,9 +146,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self._set_rows((X, Y), Cut(), chunk_size)
         self._powers()
         self.memory = None if memory is None else AttachedMemory(memory, self)
-        # In nats for each row: the error of the energy is then too small for L-BFGS to
-        # see. Less takes more sweeps to the same optima. It is tracked by the name in
-        # checkpoints alone.
+        # In nats per row: the error of the energy is then too small for L-BFGS to
+        # notice. A smaller value takes more sweeps to the same optima. Only its name in
+        # checkpoints is tracked.
         value = 1e-7 if tolerance is None else 0.0
         self.__dict__["loss_tolerance"] = tf.Variable(
             value, dtype=X.dtype, trainable=False
@@ -157,7 +163,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
-        """As exactly as training needs it: see ``tolerance`` of the class."""
+        """Compute log Z as exactly as training needs it: see ``tolerance`` of the
+        class.
+        """
         return self._energy(tf.convert_to_tensor(self.loss_tolerance))
 
     @tf.autograph.experimental.do_not_convert
@@ -183,7 +191,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @property
     def last_inference(self) -> SiteUpdateInfo:
-        """Of the newest run of the inner loop."""
+        """The record of the newest run of the inner loop."""
         return _record_of_run(self._last_run.numpy())
 
     @tf.autograph.experimental.do_not_convert
@@ -195,17 +203,18 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         *,
         fresh: bool = False,
     ) -> SiteUpdateInfo:
-        """Bring the sites towards their fixed point for the parameters as they are.
+        """Bring the sites towards their fixed point for the present parameters.
 
-        Predictions and losses do this themselves; call it to try other settings.
+        Predictions and losses do this themselves. Call it to try other settings.
 
-        :param max_sweeps: The most updates of all sites, after a first sweep that
-            measures the residual, without fallbacks; by default the model's limit, with
-            fallbacks.
-        :param tolerance: See the model; the model's by default.
+        :param max_sweeps: The largest number of updates of all sites, after a first
+            sweep that measures the residual. If it is passed, there are no fallbacks;
+            by default it is the model's limit, and there are.
+        :param tolerance: As in the class; by default the tolerance of the model.
         :param damping: The largest step, in (0, 1]; 1 by default.
-        :param fresh: Start from no sites instead of the present ones. Where there are
-            several fixed points, the reached one then depends on the parameters alone.
+        :param fresh: Whether to start without sites, not from the present ones. If
+            there are several fixed points, the one that is reached then depends on the
+            parameters alone.
         :raises ValueError: If an argument is outside its range.
         """
         if damping is not None:
@@ -216,7 +225,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             self.data[0].dtype,
         )
         falls_back = max_sweeps is None
-        sweeps += not falls_back  # the look
+        sweeps += not falls_back  # one sweep that only measures
         limits = Solver(Goal(tolerance), sweeps, damping or 1.0, falls_back)
         self._run(self.site_problem(), fresh, limits)
         return self.last_inference
@@ -232,23 +241,23 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Create the loss for stochastic optimisers, see
         :mod:`gpflow_pep.models.minibatch`.
 
-        Each call takes the next batch, updates its sites and returns the batch's
-        estimate of the training loss, in time that does not depend on N, for GPflow's
+        Each call updates the sites of the next batch and returns the batch's estimate
+        of the training loss, in a time that does not depend on N. Use it with GPflow's
         and Keras's optimisers and :func:`fit <gpflow_pep.training.fitting.loop.fit>`.
 
-        :param batch_size: Rows in a batch.
-        :param seed: The same seed gives the same batches.
-        :param compile: Whether to compile it.
-        :param refresh_every: Steps between sums over all rows; one epoch by default.
+        :param batch_size: The number of rows in a batch.
+        :param seed: Seed of the batches: the same seed gives the same batches.
+        :param compile: Whether to compile the loss.
+        :param refresh_every: The number of steps between sums over all rows; one epoch
+            by default.
         :raises ValueError: If an argument is outside its range.
         """
         remedy = (
-            "Running totals of the sites of other batches are of one latent function"
-            " each, and"
+            "The running totals of other batches hold one latent function each, but"
         )
         remedy += (
-            " those of mixed outputs correlate all. Use training_loss on all rows, or"
-            " ARPEP"
+            " sites of mixed outputs correlate all of them. Use training_loss on all"
+            " rows, or ARPEP"
         )
         remedy += " if Y is complete."
         refuse_mixed(self.kernel, "minibatch_training_loss_closure", remedy)
@@ -257,24 +266,26 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def update_data(
         self, new_data: RegressionData, *, alpha: TensorData | None = None
     ) -> None:
-        """Train on other rows. Rows of the old data, the same in X and Y, keep their
-        sites.
+        """Train on other rows. Rows that are in the old data, with the same X and Y,
+        keep their sites.
 
-        Data that are ``tf.Variable`` are assigned, and compiled functions go on with
-        the new rows. Otherwise functions that were compiled before stop with a message.
+        If the data are ``tf.Variable``, the new rows are assigned to them, and compiled
+        functions use the new rows. Otherwise functions that were compiled before raise
+        an error.
 
-        :param new_data: X [N, D] and Y [N, P], as many columns as before.
-        :param alpha: Where there is a power for each row: the power of the rows that
-            are new, a number or one for each.
-        :raises ValueError: If rows or powers do not suit the model, which then stays as
-            it was.
+        :param new_data: X [N, D] and Y [N, P], with as many columns as before.
+        :param alpha: If there is a power for each row: the power of the new rows, a
+            number or one number for each.
+        :raises ValueError: If rows or powers do not suit the model, which then remains
+            unchanged.
         """
         self._replace(new_data, alpha, add=False)
 
     def condition_on(
         self, extra_data: RegressionData, *, alpha: TensorData | None = None
     ) -> None:
-        """Train on more rows, which come after the others; see :meth:`update_data`.
+        """Add rows after the present ones, and train on all of them; see
+        :meth:`update_data`.
 
         :param extra_data: X and Y of the rows to add.
         :param alpha: As in :meth:`update_data`.
@@ -295,7 +306,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Compute marginals, sites and residual variances of all rows at the fixed
         point.
 
-        Criteria of rows can be made of them, see
+        They serve to define criteria over rows, see
         :class:`~gpflow_pep.engine.sites.implicit.ConvergedRows`.
         """
         refuse_mixed(self.kernel, "converged_rows", "Use loo_log_density_of_entries.")
@@ -305,10 +316,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     def loo_log_density(self) -> tf.Tensor:
         r"""Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
 
-        The row's whole site is removed from q, whatever alpha is, and its likelihood
-        averaged over what is left.
+        The whole site of the row is removed from q, at any alpha, and its likelihood is
+        averaged over the rest.
 
-        :raises ValueError: If a row's cavity is improper then, or the result is not
+        :raises ValueError: If a row's cavity is then improper, or if the result is not
             finite.
         """
         if is_mixed(self.kernel):
@@ -329,20 +340,20 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self.update_data(data)
 
     def read_sites(self) -> Sites:
-        """Read the cached sites; none where the data were replaced by another number of
-        rows.
+        """Read the cached sites; they are empty if the data were replaced by another
+        number of rows.
         """
         return self.sites.read(tf.shape(self.data[0])[0])
 
     def write_sites(self, sites: Sites) -> None:
-        """Replace all cached sites, perhaps by those of another number of rows."""
+        """Replace all cached sites; their number may change."""
         self.sites.write(sites)
 
     def _converge(self, copies: int = 1) -> Converged:
         problem = self.site_problem().keep_projections(copies)
         report = partial(
             self.__dict__.__setitem__, "last_adjoint"
-        )  # TensorFlow would save it
+        )  # TensorFlow would save an attribute
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
     def _converged_rows(self) -> tuple[Any, ...]:
@@ -362,7 +373,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         return FixedPoint(sites, moments, extra, fixed_point.info)
 
     def _run(self, problem: Any, restart: bool, limits: Solver) -> FixedPoint:
-        """Run the inner loop, and remember where it ended."""
+        """Run the inner loop, and store where it ended."""
 
         def run() -> FixedPoint:
             # The check of replaced rows comes first.
@@ -389,8 +400,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     ) -> None:
         X, Y = map(tf.convert_to_tensor, self._check_data(data))
         target_rule(self).check(self.likelihood, Y)
-        # All that may be refused comes first, so that a refusal leaves the model as it
-        # was.
+        # Everything that may be refused comes first, so that an error leaves the model
+        # as it was.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
         stays, sites = (
             index[:, None] >= 0,
@@ -411,20 +422,21 @@ class PEPClassification(PEP):
         pep.training.maximise(model)
         probability, _ = model.predict_y(X_new)
 
-    It is :class:`~gpflow_pep.models.PEP` whose labels may be of an integer type, and
-    whose likelihood may be left to it: ``gpflow.likelihoods.Bernoulli()``, with the
-    probit link, for labels 0 and 1, and ``gpflow.likelihoods.MultiClass(C)``, with
-    RobustMax, for labels :math:`0 \dots C - 1`, each of them in at least one row.
+    This is :class:`~gpflow_pep.models.PEP` with two additions. Labels may have an
+    integer type. The likelihood may be None: the model then uses
+    ``gpflow.likelihoods.Bernoulli()``, with the probit link, for labels 0 and 1, and
+    ``gpflow.likelihoods.MultiClass(C)``, with RobustMax, for labels
+    :math:`0 \dots C - 1`, each of them in at least one row.
 
-    :param data: X [N, D] and labels Y [N, 1], whole numbers from 0; [N, P] of mixed
-        outputs.
-    :param kernel: See :class:`~gpflow_pep.models.PEP`; with several classes, one kernel
-        is shared by all latent functions.
-    :param likelihood: A likelihood of classes, or None: the one for the labels.
+    :param data: Inputs X [N, D] and labels Y [N, 1], whole numbers from 0. With mixed
+        outputs Y is [N, P].
+    :param kernel: See :class:`~gpflow_pep.models.PEP`; with several classes, all latent
+        functions share one kernel.
+    :param likelihood: A likelihood of classes; None selects one for the labels.
     :param inducing_variable: See :class:`~gpflow_pep.models.PEP`.
     :param options: All other arguments of :class:`~gpflow_pep.models.PEP`.
-    :raises ValueError: If labels are no whole numbers from 0, or the likelihood is none
-        of classes.
+    :raises ValueError: If labels are not whole numbers from 0, or if the likelihood is
+        not a likelihood of classes.
 
     .. seealso:: :class:`~gpflow_pep.estimators.PEPClassifier` for tables and labels of
         any type, :class:`ARPEP` for minibatches, :doc:`/likelihoods`, and
@@ -444,11 +456,12 @@ class PEPClassification(PEP):
             likelihood = _likelihood_for(data)
         elif traits(likelihood).num_classes is None:
             expected = (
-                "one of classes, such as Bernoulli, MultiClass or Softmax, or None"
+                "a likelihood of classes, such as Bernoulli, MultiClass or Softmax,"
+                " or None"
             )
             remedy = (
                 "Pass None to have it chosen, or use gpflow_pep.models.PEP, which"
-                " takes any"
+                " accepts any"
             )
             remedy += " likelihood."
             raise checks.refusal(
@@ -463,7 +476,8 @@ class PEPClassification(PEP):
         if not tf.is_tensor(labels) and np.asarray(labels).dtype.kind not in "biuf":
             got = f"labels of type {np.asarray(labels).dtype}"
             remedy = (
-                "Encode them, for instance with numpy.unique(Y, return_inverse=True)."
+                "Encode the labels, for instance with numpy.unique(Y,"
+                " return_inverse=True)."
             )
             raise checks.refusal("Y", got, "whole numbers from 0", remedy)
         return super()._check_data(data, kernel)
@@ -471,14 +485,16 @@ class PEPClassification(PEP):
 
 def _likelihood_for(data: Any) -> Likelihood:
     labels = np.unique(np.asarray(data[1]))
-    labels = labels[~np.isnan(labels)]  # which are missing, of mixed outputs
+    labels = labels[~np.isnan(labels)]  # NaN marks missing labels of mixed outputs
     classes = np.arange(len(labels))
     if len(labels) < 2 or not np.array_equal(labels, classes):
         got = f"the labels {', '.join(f'{label:g}' for label in labels[:10])}"
-        expected = "0 to C - 1, each in some row, for two or more classes"
+        expected = (
+            "labels 0 to C - 1, each in at least one row, for two or more classes"
+        )
         remedy = (
-            "Recode them, for instance with numpy.unique(Y, return_inverse=True), or"
-            " pass the"
+            "Recode the labels, for instance with numpy.unique(Y,"
+            " return_inverse=True), or pass a"
         )
         remedy += " likelihood."
         raise checks.refusal("Y", got, expected, remedy)
@@ -486,7 +502,7 @@ def _likelihood_for(data: Any) -> Likelihood:
 
 
 class _SiteParameters(Module):
-    """The cached sites of a model, never trained."""
+    """The cached sites of a model, which are never trained."""
 
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
         {"version", *Module._TF_MODULE_IGNORED_PROPERTIES}
@@ -498,10 +514,10 @@ class _SiteParameters(Module):
         self.nu = FixedParameter(sites.nu, shape=shape, dtype=sites.nu.dtype)
         self.tau = FixedParameter(sites.tau, shape=shape, dtype=sites.tau.dtype)
         self.version = tf.Variable(0, trainable=False)
-        """How often all of them were replaced at once."""
+        """The number of times that all sites were replaced at once."""
 
     def read(self, num_rows: tf.Tensor) -> Sites:
-        """Read them; none where there are others than for so many rows."""
+        """Read the sites; empty sites if the cache has another number of rows."""
         cached = Sites(*map(tf.convert_to_tensor, (self.nu, self.tau)))
         empty = no_sites(num_rows, cached.nu.shape[1], cached.nu.dtype)
         if cached.nu.shape[0] is not None and cached.nu.shape[0] == empty.nu.shape[0]:
@@ -511,19 +527,17 @@ class _SiteParameters(Module):
         return Sites(*(tf.ensure_shape(part, empty.nu.shape) for part in parts))
 
     def write(self, sites: Sites) -> None:
-        """Replace all of them, perhaps by those of another number of rows."""
+        """Replace all sites; their number may change."""
         for parameter, value in zip((self.nu, self.tau), sites, strict=True):
             if isinstance(
                 parameter, Parameter
-            ):  # gpflow.utilities.freeze makes a constant of it
+            ):  # gpflow.utilities.freeze makes it a constant
                 parameter.unconstrained_variable.assign(value)
         self.version.assign_add(1)
 
 
 def _record_of_run(numbers: AnyNDArray) -> SiteUpdateInfo:
-    """Read a record of the inner loop, with the name of the fallback, from its five
-    numbers.
-    """
+    """Convert the five numbers of a run to a record, with the name of the fallback."""
     sweeps, residual, converged, rejected, fallback = numbers
     name = FALLBACKS[int(fallback)]
     return SiteUpdateInfo(

@@ -44,41 +44,43 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         pep.training.maximise(model)
         mean, variance = model.predict_y(X_new)
 
-    It takes the place of :class:`gpflow.models.SGPR` (:math:`\alpha = 0`, Titsias 2009)
-    and :class:`gpflow.models.GPRFITC` (:math:`\alpha = 1`, Snelson & Ghahramani 2006),
-    and lies between them for other :math:`\alpha`; 0.5 often predicts best. The
+    The model equals :class:`gpflow.models.SGPR` at :math:`\alpha = 0` (Titsias 2009)
+    and :class:`gpflow.models.GPRFITC` at :math:`\alpha = 1` (Snelson & Ghahramani
+    2006), and lies between them for other :math:`\alpha`; 0.5 often predicts best. The
     objective is the Power EP energy in closed form,
-    :mod:`gpflow_pep.engine.energies.collapsed`: at :math:`\alpha = 0` a lower bound of
-    the log marginal likelihood, otherwise an estimate; inducing inputs at all data give
-    exact regression for every :math:`\alpha`. Source: Bui, Yan & Turner (2017),
-    sections 3.6 and 3.7. Several outputs share the kernel, the noise and the inducing
-    variables. Value and gradient are computed over chunks of rows, in memory O(M² + M
-    chunk).
+    :mod:`gpflow_pep.engine.energies.collapsed`: a lower bound of the log marginal
+    likelihood at :math:`\alpha = 0`, and otherwise an estimate. Inducing inputs at all
+    data give exact regression for every :math:`\alpha`. Source: Bui, Yan & Turner
+    (2017), sections 3.6 and 3.7. Several outputs share the kernel, the noise and the
+    inducing variables. Value and gradient are computed over chunks of rows, in memory
+    O(M² + M chunk).
 
-    :param data: X [N, D] and Y [N, P]; may be non-trainable ``tf.Variable``\ s, of
-        unknown length too, to be replaced later by ``assign``. NaN in Y is a target
-        that was not observed: each output is then trained on the rows that have it.
-    :param kernel: Any kernel of one output, or ``gpflow.kernels.SharedIndependent``,
-        one kernel for all columns of Y, which is the same model.
+    :param data: Inputs X [N, D] and targets Y [N, P]. Both may be non-trainable
+        ``tf.Variable``\ s, also of unknown length, whose values are replaced later by
+        ``assign``. NaN in Y marks a missing target: each output is then trained on the
+        rows that have it.
+    :param kernel: Any kernel of one output; all columns of Y share it.
+        ``gpflow.kernels.SharedIndependent`` gives the same model.
     :param inducing_variable: Inducing inputs Z [M, D], or any inducing variables with a
         registered ``Kuu`` and ``Kuf`` for the kernel; under ``SharedIndependent``,
         wrapped in ``gpflow.inducing_variables.SharedIndependentInducingVariables``. M >
         N is allowed.
-    :param alpha: The power, in [0, 1]: a number, or one for each row [N], or, with
-        ``blocks``, one for each block [B] in ascending order of the labels. An
-        assignable, non-trainable parameter.
-    :param mean_function: Mean of f; zero by default.
-    :param num_latent_gps: P by default; no other value makes sense.
+    :param alpha: The power, in [0, 1]: a number, or one number for each row [N], or,
+        with ``blocks``, one for each block [B] in ascending order of the labels. It is
+        a parameter that can be assigned and is not trained.
+    :param mean_function: The mean of f; zero by default.
+    :param num_latent_gps: The number of outputs P, which is also the default; other
+        values raise an error.
     :param noise_variance: Initial variance of a Gaussian likelihood; 1 by default.
-    :param likelihood: A :class:`gpflow.likelihoods.Gaussian` instead, also with noise
-        that depends on the input.
-    :param blocks: An integer label [N] for each row: rows with the same label are one
-        factor, with their residual covariance in full (PITC). It costs the cube of a
-        block's size. XLA cannot compile blocks that come in several chunks.
-    :param memory: What the ``remember()`` of another model returned: its rows count as
-        well.
-    :param chunk_size: The most rows that are worked on at a time, for little memory;
-        None: chosen for speed, within
+    :param likelihood: A :class:`gpflow.likelihoods.Gaussian`, instead of
+        ``noise_variance``; its noise may depend on the input.
+    :param blocks: An integer label for each row, [N]. Rows with the same label are one
+        factor with their full residual covariance (PITC). The cost grows with the cube
+        of a block's size. XLA cannot compile blocks that come in several chunks.
+    :param memory: The result of ``remember()`` of another model, whose rows are then
+        included.
+    :param chunk_size: The largest number of rows that are computed at a time, to save
+        memory. None selects a number for speed, within
         ``gpflow_pep.engine.numerics.chunks.MEMORY_BUDGET`` (:doc:`/performance`).
     :raises ValueError: If data, powers, labels or parts of the model do not fit
         together.
@@ -90,7 +92,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @property
     def takes_missing_targets(self) -> bool:
-        """Whether NaN in Y is a target that was not observed."""
+        """Whether NaN in Y marks a missing target."""
         return self._cut.num_gapped > 0
 
     @property
@@ -141,20 +143,18 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return checks.check_incomplete_data(data) if gaps else checks.check_data(data)
 
     def _choose_cut(self, blocks: Any) -> Cut:
-        """Cut rows into the blocks of these labels, or leave each row, or target, by
-        itself.
+        """Return how rows are grouped into factors: by the labels of blocks, or each
+        row or target by itself.
         """
-        if is_mixed(
-            self.kernel
-        ):  # the targets of a row are one factor, however many there are
+        if is_mixed(self.kernel):  # all targets of a row are one factor
             return Cut(num_gapped=1)
         if _has_gaps(self.data):
             if blocks is not None:
                 remedy = (
-                    "Leave them out, or use a model for each output, of the rows that"
-                    " have it."
+                    "Leave out such rows, or use a model for each output on the rows"
+                    " that have it."
                 )
-                got = "targets that are missing beside blocks"
+                got = "missing targets together with blocks"
                 raise checks.refusal("Y", got, "all targets of each row", remedy)
             return Cut(num_gapped=self.data[1].shape[1])
         if blocks is None:
@@ -179,22 +179,22 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def upper_bound(self) -> tf.Tensor:
-        """Compute an upper bound of the exact log marginal likelihood, whatever alpha
-        is.
+        """Compute an upper bound of the exact log marginal likelihood; it does not
+        depend on alpha.
 
-        As :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), but with several
-        outputs each log-determinant counts once for each of them, so that it is a bound
-        then too.
+        The bound is :meth:`gpflow.models.SGPR.upper_bound` (Titsias 2014), except that
+        with several outputs each log-determinant counts once for each output, so that
+        the result is a bound in that case too.
 
-        :raises ValueError: If the model has a memory: no bound of the rows that are
-            gone is known.
+        :raises ValueError: If the model has a memory, because no bound is known for
+            rows that are gone.
         """
         self._require_all_rows("upper_bound")
         refuse_mixed(self.kernel, "upper_bound", "Use elbo for the lower bound.")
         if self.takes_missing_targets:
-            remedy = "Use a model for each output, of the rows that have it."
+            remedy = "Use a model for each output, on the rows that have it."
             raise checks.refusal(
-                "upper_bound", "missing targets", "all of them", remedy
+                "upper_bound", "missing targets", "all targets", remedy
             )
         parts = self._parts_of_output()
         terms, W = partial(collapsed.sums_with_slack, parts), self._parts.whiten().W
@@ -209,15 +209,15 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def fitc_log_marginal_likelihood(self) -> tf.Tensor:
-        """Compute what :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does:
-        log Z at alpha 1, of rows that are each a factor of their own.
+        """Compute log Z at alpha 1 with each row as a factor, as
+        :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does.
 
         :raises ValueError: If some alpha is not 1, or rows come in blocks.
         """
         name, remedy = "fitc_log_marginal_likelihood", "Use pep_log_marginal_likelihood"
         outputs = "at alpha 1 the outputs of a row are a block, as in PITC."
         refuse_mixed(self.kernel, name, f"{remedy}: {outputs}")
-        remedy += ", which at alpha 1 and with blocks is that of PITC."
+        remedy += ", which is the value of PITC at alpha 1 with blocks."
         self._require_single_rows(name, remedy)
         at_one = checks.require(
             tf.reduce_all(tf.equal(self._powers(), 1.0)),
@@ -232,7 +232,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """See :class:`~gpflow_pep.models.context_predictions.ContextPredictions`."""
         if not self._shares_covariance:  # all other predictions can use near rows
             remedy = (
-                "Leave them out, or use a model for each output, of the rows that"
+                "Leave out such rows, or use a model for each output on the rows that"
                 " have it."
             )
             raise checks.refusal(
@@ -267,14 +267,15 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("copies: [N]", "return[0]: [N, P]", "return[1]: [N, P]")
     def loo_moments(self, copies: AnyNDArray | None = None) -> MeanAndVariance:
-        """Compute mean and variance of y of each row, given the others.
+        """Compute mean and variance of y for each row, given the other rows.
 
         See :mod:`gpflow_pep.engine.energies.collapsed`.
 
-        :param copies: How many rows have the inputs and targets of each, itself among
-            them, [N]: they are left out together. None: each is left out alone.
-        :raises ValueError: If rows come in blocks: they are then no factors of their
-            own that could be left out.
+        :param copies: The number of rows that have the same inputs and targets as each
+            row, itself included, [N]; they are left out together. None leaves out each
+            row alone.
+        :raises ValueError: If rows come in blocks, because a single row is then not a
+            factor that could be left out.
         """
         times = None
         if copies is not None:
@@ -282,7 +283,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         if is_mixed(self.kernel):
             return mixed.loo_moments(self, times)
         self._require_single_rows(
-            "loo_log_density, loo_moments", "Hold rows out instead."
+            "loo_log_density, loo_moments", "Hold out rows instead."
         )
         parts, W = self._parts_of_output(), self._parts.whiten().W
         q = posterior_factor(self._sums(W).natural)
@@ -301,11 +302,13 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def total_loo_log_density(self) -> tf.Tensor:
-        """Compute the sum of :meth:`loo_log_density`, in memory for a chunk of rows."""
+        """Compute the sum of :meth:`loo_log_density`, with memory for one chunk of
+        rows.
+        """
         refuse_mixed(self.kernel, "total_loo_log_density", "Train by the evidence.")
         self._require_single_rows("total_loo_log_density", "Train by the evidence.")
         parts, W = self._parts_of_output(), self._parts.whiten().W
-        # A second pass over the rows uses the factor.
+        # The second pass over the rows uses the factor of the first.
         factor = posterior_factor(self._sums(W).natural)
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
@@ -318,8 +321,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks:
-            got, expected = "a model with blocks", "one whose rows are each a factor"
-            raise checks.refusal(name, got, f"{expected} of their own", remedy)
+            got, expected = "a model with blocks", "a model whose rows are factors"
+            raise checks.refusal(name, got, f"{expected} by themselves", remedy)
 
     @tf.autograph.experimental.do_not_convert
     def natural_of_v(self) -> Natural:
@@ -332,7 +335,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return add_memory(natural, self._memory_terms(factor.W))
 
     def _parts_of_output(self) -> Parts:
-        """Take the parts of a model of one output; all outputs share them."""
+        """Return the parts of a model of one output, which all outputs share."""
         parts = self._parts
         if not isinstance(self.kernel, SharedIndependent):
             return parts
@@ -353,16 +356,18 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
             return sums
         squares = (
             sums.squares - 2.0 * memory.log_scale
-        )  # half of them is taken off log Z
+        )  # log Z has minus half of the squares
         return sums._replace(natural=add_memory(sums.natural, memory), squares=squares)
 
 
 def _gaussian_likelihood(
     likelihood: Any, noise_variance: TensorData | None, num_outputs: int | None = None
 ) -> Any:
-    """Make the likelihood of regression of what was given, one of the two or nothing.
+    """Make the likelihood of regression from the likelihood, or the noise variance, or
+    neither.
 
-    :param num_outputs: How many have noise of their own; None: all have the same.
+    :param num_outputs: The number of outputs with separate noise; None if all outputs
+        have the same noise.
     """
     parts = getattr(likelihood, "likelihoods", None) if num_outputs else None
     if likelihood is None:
@@ -374,7 +379,7 @@ def _gaussian_likelihood(
         noisy = [Gaussian(variance) for variance in variances]
         return PerOutput(noisy) if num_outputs else noisy[0]
     if noise_variance is not None:
-        remedy = "Set the variance where the likelihood is created."
+        remedy = "Set the variance when you create the likelihood."
         raise checks.refusal(
             "noise_variance and likelihood", "both", "one or the other", remedy
         )
@@ -396,8 +401,8 @@ def _gaussian_likelihood(
 
 
 def _has_gaps(data: Any) -> bool:
-    """Whether targets are NaN; what is no pair of arrays of numbers is refused
-    elsewhere.
+    """Return whether targets are NaN; data that are not a pair of numeric arrays are
+    refused elsewhere.
     """
     try:
         Y = np.asarray(data[1])
@@ -407,14 +412,12 @@ def _has_gaps(data: Any) -> bool:
 
 
 def _takes_any_columns(likelihood: Gaussian) -> bool:
-    """Whether the targets of a likelihood may have any number of columns."""
+    """Return whether the targets of a likelihood may have any number of columns."""
     return factors.layout_of(likelihood, 2).num_columns is None
 
 
 def _check_targets(likelihood: Gaussian, Y: tf.Tensor) -> None:
-    """Refuse several or missing targets of a row for a likelihood that takes a single
-    one.
-    """
+    """Refuse several or missing targets in a row if the likelihood needs one."""
     if not _takes_any_columns(likelihood):
         factors.check_num_latent(None, likelihood, Y)
         factors.check_support(likelihood, Y)

@@ -62,7 +62,7 @@ class Cut:
                 f"{counted(num_rows, 'row')} for a model with"
                 f" {counted(num_before or 0, 'power')}"
             )
-            remedy = "Set one for all first, model.alpha = 0.5."
+            remedy = "Set one power for all rows first: model.alpha = 0.5."
             raise refusal("data", got, "as many", remedy)
 
     def plan(
@@ -163,7 +163,10 @@ class Blocks(Cut):
     ) -> None:
         if num_rows != num_before:
             got = f"{counted(num_rows, 'row')} for a model with blocks of {num_before}"
-            expected = "as many: each has the block of the row in its place"
+            expected = (
+                "as many rows, because each new row gets the block of the old row in"
+                " its place"
+            )
             raise refusal("data", got, expected, "Make a new model.")
 
 
@@ -262,14 +265,16 @@ class Rows(NamedTuple):
             traced = self.version.value() if tf.executing_eagerly() else None
         if traced is None:  # inside a graph that is no tf.function
             return []
-        remedy = "Compile it anew (with another gpflow.optimizers.Scipy())"
+        remedy = "Compile it again (with a new gpflow.optimizers.Scipy())"
         if not self.in_variables:
             remedy += ", or make the data tf.Variables of shape [None, D]"
         got = (
-            "a function that was compiled for rows, or powers of rows, that have been"
+            "a function that was compiled for rows, or powers of rows, that were"
             " replaced"
         )
-        text = checks.message("data", got, "one of the present ones", f"{remedy}.")
+        text = checks.message(
+            "data", got, "a function of the present rows", f"{remedy}."
+        )
         return checks.require(tf.equal(self.version, int(traced)), text)
 
 
@@ -324,7 +329,7 @@ def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -
     for name, new, old in zip("XY", other, data, strict=True):
         if new.shape[1] != old.shape[1]:
             got, expected = f"{new.shape[1]} column(s)", f"{old.shape[1]}, as before"
-            remedy = "Give the same columns, or make a new model."
+            remedy = "Pass the same columns, or make a new model."
             raise refusal(name, got, expected, remedy)
         fixed = isinstance(old, tf.Variable) and not of_any_length
         if fixed and not old.shape.is_compatible_with(new.shape):
@@ -338,7 +343,7 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
         if powers is not None:
             got, expected = (
                 "powers of new rows",
-                "none: the model has one power for all rows",
+                "no powers, because the model has one power for all rows",
             )
             raise refusal(
                 "alpha", got, expected, "Leave it out, or assign model.alpha."
@@ -347,8 +352,7 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
     is_new = index < 0
     if powers is None and np.any(is_new):
         expected = (
-            f"the power of the {np.sum(is_new)} rows that are new, because each row"
-            " of the"
+            f"the power of the {np.sum(is_new)} new rows, because each row of the"
         )
         expected += " model has a power of its own"
         raise refusal(
@@ -356,8 +360,13 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
         )
     new: AnyNDArray = np.asarray(0.0 if powers is None else powers)
     if new.shape not in ((), (np.sum(is_new),)):
-        expected = f"a number or one for each of the {np.sum(is_new)} rows that are new"
-        raise refusal("alpha", f"the shape {new.shape}", expected, "Pass as many.")
+        expected = f"a number, or one for each of the {np.sum(is_new)} new rows"
+        raise refusal(
+            "alpha",
+            f"the shape {new.shape}",
+            expected,
+            "Pass one power for each new row.",
+        )
     all_powers = alpha.numpy()[index]
     all_powers[is_new] = new
     return Power(all_powers)

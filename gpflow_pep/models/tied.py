@@ -1,5 +1,5 @@
-"""Models whose sites are tied: in the place of ``gpflow.models.SVGP``, for any number
-of rows.
+"""Models whose sites are tied, which replace ``gpflow.models.SVGP``, for any number of
+rows.
 """
 
 from collections.abc import Callable
@@ -43,40 +43,40 @@ _SHARED = "gpflow.inducing_variables.SharedIndependentInducingVariables"
 _LARGE_BATCH = checks.message(
     "data",
     "a batch of more rows than num_data",
-    "at most as many",
-    "Pass num_data=len(X), of all rows. Here num_data is:",
+    "at most num_data rows",
+    "Pass num_data=len(X) for X with all rows. Here num_data is:",
 )
 
 
 class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
-    r"""What APEP, ARPEP and RPAPEP have in common: everything but the energy.
+    r"""Base class of APEP, ARPEP and RPAPEP: everything except the energy.
 
-    ``q_mu`` and ``q_sqrt`` are parameters as those of ``gpflow.models.SVGP``, on which
-    ``gpflow.optimizers.NaturalGradient`` and
-    ``gpflow_pep.training.fit(natural_gradient=...)`` take steps.
+    ``q_mu`` and ``q_sqrt`` are parameters, as in ``gpflow.models.SVGP``. They can be
+    trained with ``gpflow.optimizers.NaturalGradient`` and with
+    ``gpflow_pep.training.fit(natural_gradient=...)``.
 
-    :param kernel: Any kernel, of one output or several, that ``gpflow.models.SVGP``
-        takes. Where q correlates the latent functions of a row, the tilted integral is
-        over all of them at once: it is in closed form for a Gaussian likelihood, and at
-        :math:`\alpha = 0`, where marginals are enough, for any.
-    :param inducing_variable: This, ``mean_function`` and ``alpha``, a number, are as in
-        :class:`PEPRegression`.
-    :param num_data: N, the number of rows of the whole data set, not of a batch;
-        assignable.
-    :param num_latent_gps: L, that of the kernel, or of ``q_mu`` or ``q_sqrt`` where
-        they are given.
+    :param kernel: Any kernel for ``gpflow.models.SVGP``, of one output or several. If q
+        correlates the latent functions of a row, the tilted integral is over all of
+        them at once. It is available for a Gaussian likelihood, in closed form, and for
+        any likelihood at :math:`\alpha = 0`, where marginals are enough.
+    :param inducing_variable: The inducing variables. This argument, ``mean_function``
+        and ``alpha``, which is a number, are as in :class:`PEPRegression`.
+    :param num_data: The number of rows N of the whole data set, not of a batch; it can
+        be assigned later.
+    :param num_latent_gps: The number of latent functions, L; by default the number in
+        the kernel, or in ``q_mu`` or ``q_sqrt`` if they are given.
     :param q_diag: Whether the covariances of q are diagonal, as in
-        ``gpflow.models.SVGP``: fewer parameters and a worse approximation, on which no
-        natural gradient can step.
-    :param q_mu: Mean of q to start from, [M, L]; zero by default.
-    :param q_sqrt: Lower triangular square roots of its covariances, [L, M, M]; if
-        ``q_diag``, standard deviations [M, L].
-    :param whiten: Whether ``q_mu`` and ``q_sqrt`` are of the whitened inducing
-        variables v (u = L v), or of u less the mean function. The energy is the same at
+        ``gpflow.models.SVGP``. This has fewer parameters, but is a worse approximation
+        and cannot be trained with natural gradients.
+    :param q_mu: Initial mean of q, [M, L]; zero by default.
+    :param q_sqrt: Initial lower triangular square roots of the covariances of q, [L, M,
+        M]; with ``q_diag``, standard deviations [M, L].
+    :param whiten: Whether ``q_mu`` and ``q_sqrt`` describe the whitened inducing
+        variables v (u = L v), or u minus the mean function. The energy is the same at
         the same q.
-    :raises ValueError: If alpha is outside [0, 1], shapes or floats do not agree,
-        GPflow has no covariance of the inducing variables under the kernel, or
-        ``q_sqrt`` is no square root.
+    :raises ValueError: If alpha is outside [0, 1], if shapes or float types do not
+        agree, if GPflow has no covariance of the inducing variables under the kernel,
+        or if ``q_sqrt`` is not a square root.
     """
 
     likelihood: Likelihood
@@ -128,16 +128,18 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "data":
-            got = f"an assignment to {type(self).__name__}, which holds none"
-            remedy = "Pass them to training_loss or elbo."
-            raise checks.refusal("data", got, "them where they are used", remedy)
+            got = f"an assignment to {type(self).__name__}, which holds no data"
+            remedy = "Pass the data to training_loss or elbo."
+            raise checks.refusal(
+                "data", got, "data as an argument of each call", remedy
+            )
         super().__setattr__(name, value)
 
     @property
     def num_data(self) -> int:
-        """N, the number of rows of the whole data set, which compiled functions see
-        when it is assigned. It is no parameter, and restoring a checkpoint leaves it as
-        it is.
+        """The number of rows N of the whole data set. Compiled functions use a new
+        value when it is assigned. It is not a parameter, and restoring a checkpoint
+        does not change it.
         """
         if "_num_data" not in vars(
             self
@@ -148,7 +150,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     @num_data.setter
     def num_data(self, value: Any) -> None:
         remedy = (
-            "Pass the number of rows of the whole data set, len(X), and not of a batch."
+            "Pass the number of rows of the whole data set, len(X), not of a batch."
         )
         number = checks.check_positive("num_data", value, remedy)
         known = vars(self).get("_num_data")
@@ -214,7 +216,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             " correlates the"
         )
         got += f" latent functions of a row, and {type(self.likelihood).__name__}"
-        expected = "a likelihood whose integral over all of them is known"
+        expected = "a likelihood whose integral over all latent functions is known"
         remedy = (
             "Use alpha=0, a Gaussian likelihood, or independent latent functions,"
             f" {_SHARED}."
@@ -235,7 +237,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
 
     @check_shapes("return[0]: [M, L]", "return[1]: [L, M, M]")
     def compute_qu(self) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute mean and covariance of q(u), less the mean function, of each latent
+        """Compute mean and covariance of q(u), minus the mean function, for each latent
         function.
         """
         return unwhitened(self._prior_root(), self._posterior_of_v())
@@ -252,7 +254,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             )
             got, expected = (
                 f"shape {tuple(power.shape)}",
-                "one number: the sites are tied",
+                "one number, because the sites are tied",
             )
             raise checks.refusal("alpha", got, expected, remedy)
         return power
@@ -285,10 +287,10 @@ class ARPEP(TiedModel):
         pep.training.fit(model, batches, num_steps=100, optimizer=adam)
         probability, _ = model.predict_y(X_new)
 
-    It is :class:`gpflow.models.SVGP` with the variational expectation replaced by the
-    tilted integral under q: :func:`gpflow_pep.engine.energies.tied.arpep`. Source:
-    Villacampa-Calvo & Hernández-Lobato (2020), section 3.3. For the arguments see
-    :class:`TiedModel`.
+    The model is :class:`gpflow.models.SVGP` with the variational expectation replaced
+    by the tilted integral under q: :func:`gpflow_pep.engine.energies.tied.arpep`.
+    Source: Villacampa-Calvo & Hernández-Lobato (2020), section 3.3. For the arguments
+    see :class:`TiedModel`.
 
     .. seealso:: :class:`PEP`, where each step can pass over all rows; :class:`RPAPEP`
         and :class:`APEP`, to try after this one; :ref:`tied`, and :doc:`/training`.
@@ -298,8 +300,7 @@ class ARPEP(TiedModel):
 
 
 class RPAPEP(TiedModel):
-    r"""Sparse GP model by refined prior approximate Power EP, used as :class:`ARPEP`
-    is.
+    r"""Sparse GP model by refined prior approximate Power EP, used like :class:`ARPEP`.
 
     The prior is one of N + 1 tied factors:
     :func:`gpflow_pep.engine.energies.tied.rpapep`. Source: Villacampa-Calvo &
@@ -313,16 +314,18 @@ class RPAPEP(TiedModel):
 
 
 class APEP(TiedModel):
-    r"""Sparse GP model by approximate Power EP, used as :class:`ARPEP` is.
+    r"""Sparse GP model by approximate Power EP, used like :class:`ARPEP`.
 
     q is the prior times N equal Gaussian factors:
-    :func:`gpflow_pep.engine.energies.tied.apep`. At :math:`\alpha = 1` it is the energy
-    of stochastic EP. Source: Villacampa-Calvo & Hernández-Lobato (2020), section 3.2.
+    :func:`gpflow_pep.engine.energies.tied.apep`. At :math:`\alpha = 1` this is the
+    energy of stochastic EP. Source: Villacampa-Calvo & Hernández-Lobato (2020), section
+    3.2.
 
-    Each q is such a product: the factor is the N-th root of q over the prior. Its
-    precision may be negative in a direction, as that of a site of EP may; the cavity is
-    a proper Gaussian for any q. So the parameters are those of q, where the paper has
-    those of the factor. For the arguments see :class:`TiedModel`.
+    Each q is such a product, with the N-th root of q over the prior as factor. The
+    precision of the factor may be negative in a direction, like the precision of a site
+    of EP; the cavity is a proper Gaussian for any q. The parameters here are therefore
+    the parameters of q, while the paper uses the parameters of the factor. For the
+    arguments see :class:`TiedModel`.
 
     .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass
         over all rows; :ref:`tied`, and :doc:`/training`.
@@ -402,14 +405,14 @@ def _check_numbers(name: str, value: AnyNDArray, shape: tuple[int, ...]) -> None
         remedy = "Reshape it, or leave it out."
         raise checks.refusal(name, f"shape {value.shape}", expected, remedy)
     if not np.isfinite(value).all():
-        remedy = "Leave it out to start from the prior's."
+        remedy = "Leave it out to start from the prior."
         raise checks.refusal(name, "NaN or infinity", "finite numbers", remedy)
 
 
 def _check_deviations(root: AnyNDArray) -> None:
     if not (root > 0.0).all():
         got = "numbers that are not above 0 with q_diag=True"
-        remedy = "Use numpy.abs of them, or leave it out."
+        remedy = "Use their absolute values, or leave it out."
         raise checks.refusal("q_sqrt", got, "standard deviations", remedy)
 
 
@@ -417,5 +420,5 @@ def _check_triangular(root: AnyNDArray) -> None:
     if np.triu(root, 1).any() or not np.diagonal(root, 0, 1, 2).all():
         got = "matrices with entries above the diagonal or zeros on it"
         expected = "lower triangular square roots of covariances"
-        remedy = "Use numpy.linalg.cholesky of them."
+        remedy = "Use numpy.linalg.cholesky of the covariances."
         raise checks.refusal("q_sqrt", got, expected, remedy)

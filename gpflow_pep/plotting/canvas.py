@@ -1,5 +1,5 @@
-"""What pictures share: axes, colours, notes, rows as points or a density, checks of
-arrays.
+"""Common parts of pictures: axes, colours, notes, rows as points or a density, checks
+of arrays.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Arguments = ParamSpec("Arguments")
 
 INSTALL = (
-    "matplotlib is not installed, figures need it: pip install 'gpflow_pep[plots]'"
+    "matplotlib is not installed, but figures need it: pip install 'gpflow_pep[plots]'"
 )
 
 #: Colours that people with any colour vision can distinguish (Okabe & Ito, 2008).

@@ -39,16 +39,16 @@ def reliability(
     level: float = 0.95,
     ax: Any = None,
 ) -> None:
-    """Draw how often predictions of classes are right, against their probability, with
-    Wilson intervals and the number of rows of each.
+    """Draw how often predicted classes are right, against their probability, with
+    Wilson intervals and the number of rows in each bin.
 
     :param labels: The observed classes, [N]: whole numbers from 0; or, for the
-        probability of one event, 1 where it occurred and 0 where not.
-    :param probability: Of each class, [N, C]: the most probable one is what is
-        predicted. Or of the event, [N].
-    :param num_bins: Bins from 0 to 1, of equal width.
-    :param level: Of the intervals.
-    :raises ValueError: If these are no such labels and probabilities.
+        probability of one event, 1 if it occurred and 0 if not.
+    :param probability: The probability of each class, [N, C], where the most probable
+        class is the prediction; or the probability of the event, [N].
+    :param num_bins: The number of bins of equal width from 0 to 1.
+    :param level: The level of the intervals.
+    :raises ValueError: If labels or probabilities have other values or shapes.
     """
     level, event = check_level(level), np.ndim(probability) == 1
     P = _probability(probability, event)
@@ -84,10 +84,10 @@ def confusion_matrix(
     the fraction of the row's true class.
 
     :param labels: The observed classes, [N]: numbers or words.
-    :param predicted: Those predicted, [N].
-    :param names: Of all classes in their sorted order; by default the labels
-        themselves. With labels that are whole numbers from 0, one name for each number.
-    :raises ValueError: If there are not as many of both, or not as many names as
+    :param predicted: The predicted classes, [N].
+    :param names: The names of all classes in their sorted order; by default the labels
+        themselves. If labels are whole numbers from 0, one name for each number.
+    :raises ValueError: If labels and predictions differ in number, or names and
         classes.
     """
     labels, predicted = as_labels("labels", labels), as_labels("predicted", predicted)
@@ -132,19 +132,20 @@ def decision_boundary(
     """Draw the probability of classes over two inputs, rows on it, and inducing inputs
     with their blur (an ellipse of one standard deviation).
 
-    Of two classes the shade is the probability, lines are at 0.1, 0.5 and 0.9; of more
-    it is that of the most probable class, lines are where this changes.
+    With two classes the shade shows the probability, with lines at 0.1, 0.5 and 0.9.
+    With more classes it shows the probability of the most probable class, with lines
+    where this class changes.
 
     :param X: Rows, [N, 2].
-    :param labels: Their classes, [N].
-    :param classifier: Anything with ``predict_proba``, a trained model with a
+    :param labels: The classes of the rows, [N].
+    :param classifier: An estimator with ``predict_proba``, a trained model with a
         likelihood of classes (labels are then 0 to C - 1), or a function from inputs
         [G, 2] to probabilities [G, C].
-    :param names: Of the classes, in the order of the probabilities.
-    :param inducing: What to draw instead of the inducing points of `classifier`; ``()``
-        for none.
-    :raises ValueError: If inputs are not two, or these are no such labels or
-        classifier.
+    :param names: The names of the classes, in the order of the probabilities.
+    :param inducing: The points to draw instead of the inducing points of `classifier`;
+        ``()`` draws none.
+    :raises ValueError: If there are not two inputs, or if labels or classifier are of
+        another kind.
     """
     table, columns = type(X), getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
@@ -199,7 +200,7 @@ def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
     """Find the function from inputs [G, D] to the probability of each class [G, C].
 
     :param classifier: See :func:`decision_boundary`.
-    :raises ValueError: If it predicts no classes.
+    :raises ValueError: If it does not predict classes.
     """
     if hasattr(classifier, "predict_proba"):
         return classifier.predict_proba
@@ -234,7 +235,10 @@ def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
             f"{size} classes, one for each column of the probabilities: {list(classes)}"
         )
         raise refusal(
-            "labels", got, expected, "Pass those trained on, or their numbers from 0."
+            "labels",
+            got,
+            expected,
+            "Pass the classes of training, or their numbers from 0.",
         )
     return classes
 
@@ -300,8 +304,8 @@ def _probability(probability: Any, event: bool) -> AnyNDArray:
         got = f"numbers from {low:g} to {high:g}"
         got += f" and rows that sum to {np.min(total):g} to {np.max(total):g}"
         expected = (
-            "probabilities of the classes, which sum to 1; or a vector of those of one"
-            " event"
+            "probabilities of the classes, which sum to 1, or a vector of"
+            " probabilities of one event"
         )
-        raise refusal("probability", got, expected, "Pass what predict_proba returns.")
+        raise refusal("probability", got, expected, "Pass the result of predict_proba.")
     return np.clip(P, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""Where inducing inputs are, and a picture of scores at several powers."""
+"""Positions of inducing inputs, and a picture of scores at several powers."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from .canvas import BEST, FIT, color_of
 
 
 class Inducing(NamedTuple):
-    """Where inducing variables are."""
+    """Positions of inducing variables."""
 
     Z: AnyNDArray  #: Inputs, [M, D].
     covariance: AnyNDArray | None = (
@@ -21,12 +21,12 @@ class Inducing(NamedTuple):
 
 
 def inducing_points_of(model: Any) -> list[Inducing]:
-    """Find the inducing inputs of each set that a model has; of an estimator, in
+    """Find the inducing inputs of each set in a model; for an estimator they are in
     original units.
 
     :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
         ``PEPClassifier``, or an inducing variable.
-    :raises ValueError: If it has none with inputs Z.
+    :raises ValueError: If it has nan inducing variable with inputs Z.
     """
     scaler = getattr(model, "input_scaler_", None)
     variables: Any = model
@@ -39,8 +39,8 @@ def inducing_points_of(model: Any) -> list[Inducing]:
             f"{type(model).__name__} with the inducing variable"
             f" {type(variables).__name__}"
         )
-        remedy = "Leave this out, or draw it yourself."
-        raise refusal("model", got, "one with inputs Z", remedy)
+        remedy = "Leave out this argument, or draw the points yourself."
+        raise refusal("model", got, "an inducing variable with inputs Z", remedy)
     scale, inputs = getattr(scaler, "scale_", None), []
     square = 1.0 if scale is None else np.outer(scale, scale)
     for variable in sets:
@@ -64,18 +64,19 @@ def alpha_sweep(
     """Draw a score against the power, with error bars, and other methods as horizontal
     lines.
 
-    A line far from all powers would squeeze these: it is outside of the picture, and
-    the legend has an arrow to where it is.
+    A line far from all powers would squeeze the picture. It is left out, and the legend
+    has an arrow that shows its direction.
 
-    :param alphas: Powers in [0, 1], [A], all different; one will do.
+    :param alphas: Distinct powers in [0, 1], [A]; at least one.
     :param values: The score of each, [A].
-    :param errors: Its standard error, [A], or None.
-    :param best: The power to be ringed, one of `alphas`.
-    :param baselines: The score of other methods by name, or a pair of it and its
-        standard error.
-    :param label: Of the score.
-    :raises ValueError: If arrays are not finite or of other lengths, a power is not in
-        [0, 1] or there twice, an error is negative, or `best` is none of the powers.
+    :param errors: The standard error of each score, [A], or None.
+    :param best: The power to mark with a ring, one of `alphas`.
+    :param baselines: The scores of other methods by name; each is a number, or a pair
+        of a number and its standard error.
+    :param label: The label of the score.
+    :raises ValueError: If arrays are not finite or differ in length, if a power is not
+        in [0, 1] or appears twice, if an error is negative, or if `best` is not one of
+        the powers.
     """
     alphas, values = as_vectors(alphas=alphas, values=values)
     errors = np.zeros_like(values) if errors is None else as_vector("errors", errors)
@@ -129,7 +130,10 @@ def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) ->
         )
     if best is not None and not np.isclose(alphas, best).any():
         raise refusal(
-            "best", best, f"one of alphas, {alphas.tolist()}", "Pass one, or None."
+            "best",
+            best,
+            f"one of alphas, {alphas.tolist()}",
+            "Pass one of them, or None.",
         )
 
 

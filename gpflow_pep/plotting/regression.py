@@ -30,17 +30,17 @@ def predicted_against_actual(
     intervals: Any = None,
     ax: Any = None,
 ) -> None:
-    """Draw predictions against the observed targets: few rows as points with intervals,
-    many as a density with points for the rows that stand alone, below the diagonal on
-    which perfect predictions lie.
+    """Draw predictions against the observed targets, with the diagonal of perfect
+    predictions on top. Few rows are points with intervals; many rows are a density,
+    with points for isolated rows.
 
     :param y: Targets, [N].
     :param mean: Predicted means, [N].
     :param std: Predicted standard deviations of y, noise included, [N]; or None.
-    :param level: How much of the probability the intervals hold.
-    :param intervals: Their ends, [N, 2], where predictions are no Gaussians of this
-        `std`.
-    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not
+    :param level: The probability that the intervals contain.
+    :param intervals: The ends of the intervals, [N, 2], if predictions are not Gaussian
+        with this `std`.
+    :raises ValueError: If arrays are not finite or differ in length, or if `std` is not
         positive.
     """
     y, mean = as_vectors(y=y, mean=mean)
@@ -119,14 +119,15 @@ def pit_histogram(
     """Draw the histogram of probability integral transforms, P(target ≤ the observed
     one).
 
-    It is flat where predictions are right, high at both ends where their intervals are
-    too narrow and high in the middle where these are too wide. The band holds a bar
-    with probability `level`: its count is binomial.
+    The histogram is flat if predictions are right, high at both ends if their intervals
+    are too narrow, and high in the middle if the intervals are too wide. The band
+    contains a bar with probability `level`, because its count is binomial.
 
-    :param pit: Numbers in [0, 1], [N]; of Gaussian predictions
+    :param pit: Numbers in [0, 1], [N]; for Gaussian predictions
         ``scipy.stats.norm.cdf(y, mean, std)``.
-    :param num_bins: Bars; by default as many as leave 20 rows to each, from 5 to 20.
-    :param level: Of the band.
+    :param num_bins: The number of bars; by default 5 to 20, so that each bar has about
+        20 rows.
+    :param level: The level of the band.
     :raises ValueError: If a number is not in [0, 1], or there is no bar.
     """
     values, level = as_vector("pit", pit), check_level(level)
@@ -177,11 +178,11 @@ def regression_1d(
     :param std: Predicted standard deviations of y there, noise included, [G].
     :param data: A pair of inputs and targets [N], or such pairs by name, for instance
         ``{"training rows": (X, y), "held-out rows": (Xt, yt)}``.
-    :param inducing: Inducing inputs [M], or what :func:`inducing_points_of` gives of a
-        model; blur is drawn as a bar of one standard deviation to either side.
-    :param levels: How much of the probability each band holds.
-    :param legend: Whether to name what is drawn, in a line above it.
-    :raises ValueError: If arrays are not finite or of other lengths, or `std` is not
+    :param inducing: Inducing inputs [M], or the result of :func:`inducing_points_of`;
+        blur is drawn as a bar of one standard deviation to either side.
+    :param levels: The probability that each band contains.
+    :param legend: Whether to draw a legend, in a line above the picture.
+    :raises ValueError: If arrays are not finite or differ in length, or if `std` is not
         positive.
     """
     x, mean, std = as_vectors(x=x, mean=mean, std=std)

@@ -61,7 +61,7 @@ def check_likelihood(likelihood: Mapping[str, Any]) -> None:
         got = (
             f"{kind} with noise that depends on the input, no variance, or another link"
         )
-        expected = "constant noise of a variance, or LogLinear, and the usual link"
+        expected = "noise with a constant variance or LogLinear, and the usual link"
         raise refusal("likelihood", got, expected, REMEDY)
 
 

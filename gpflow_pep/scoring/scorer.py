@@ -1,22 +1,34 @@
 """Predictions of an exported estimator."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..distributions import Predictive, Recalibration, Units, YeoJohnson
-from ..distributions.arguments import as_coverage, as_probabilities
 from ..distributions.cutting import cuts_reported
+from ..distributions.mixtures import far_by_components, mixed_probabilities
 from ..distributions.predictive import require_finite
 from ..distributions.units import Array
 from ..engine.files import SCORER
-from ..engine.refusals import counted, refusal
-from . import ensemble
-from .arguments import as_rows
+from ..engine.refusals import refusal
+from ..engine.refusals.arrays import (
+    as_numbers,
+    as_vector,
+    require_finite_rows,
+    require_same_length,
+)
+from ..engine.refusals.numbers import as_coverage, as_probabilities
+from .components import (
+    Component,
+    component_of,
+    far_rows,
+    predict_probabilities,
+    predictive,
+)
 from .stored import Reader, SavedFiles, read_files, remedy_of
 
 if TYPE_CHECKING:
@@ -25,17 +37,17 @@ if TYPE_CHECKING:
 
 
 def load_scorer(folder: str | PathLike[str]) -> "Scorer":
-    """Load what :func:`~gpflow_pep.estimators.export_numpy` wrote::
+    """Load a scorer that :func:`~gpflow_pep.estimators.export_numpy` wrote::
 
         scorer = load_scorer("pep_results/scorer")
         mean, sd = scorer.predict(X, return_std=True)
 
-    It needs NumPy and SciPy, and pandas where the inputs are a table. Nothing in the
+    Loading needs NumPy and SciPy, and pandas if the inputs are a table. Nothing in the
     files is run.
 
     :param folder: The folder that was written.
-    :raises ValueError: If a file is missing, damaged or changed, or of a format that is
-        not known.
+    :raises ValueError: If a file is missing, damaged or changed, or has an unknown
+        format.
     """
     saved = read_files(folder, SCORER)
     try:
@@ -51,15 +63,15 @@ def load_scorer(folder: str | PathLike[str]) -> "Scorer":
 class Scorer:
     """A fitted estimator that predicts with NumPy alone; :func:`load_scorer` makes it.
 
-    Inputs X are arrays [N, D] or tables, in the units that the estimator was trained
-    on; others are refused by a ``ValueError``. Columns of tables are found by name. If
-    the estimator was a pipeline that begins with a
-    :class:`~gpflow_pep.tables.TableEncoder`, they are tables like the one that it was
-    trained on.
+    Inputs X are arrays [N, D] or tables, in the units of training; other inputs raise a
+    ``ValueError``. Columns of tables are matched by name. If the estimator was a
+    pipeline that begins with a :class:`~gpflow_pep.tables.TableEncoder`, inputs are
+    tables like the training table.
 
-    ``classes_`` are the labels, of a classifier; ``feature_names_in_`` the names of the
-    columns, where they are known; ``n_features_in_`` is their number; ``noise`` is the
-    likelihood's name; ``formats`` are how the columns of a table are read, or None.
+    ``classes_`` are the labels of a classifier; ``feature_names_in_`` are the names of
+    the columns, if they are known; ``n_features_in_`` is their number; ``noise`` is the
+    name of the likelihood; ``formats`` describe how the columns of a table are read, or
+    are None.
 
     :param saved: What :func:`~gpflow_pep.estimators.export_numpy` writes.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
@@ -71,17 +83,12 @@ class Scorer:
 
     def __init__(self, saved: SavedFiles) -> None:
         parts = Reader(saved.arrays)(saved.content)
-        components = parts["components"]
-        self._ensembles = [
-            ensemble.ensemble_of(part["ensemble"]) for part in components
-        ]
-        self._transforms = [_transform_of(part["inputs"]) for part in components]
+        self._models = [_model_of(part) for part in parts["components"]]
         self._stack = parts["stack"]
         self._weights = np.ones(1) if self._stack is None else self._stack["weights"]
         values = self._stack and self._stack["recalibration"]
         self._recalibration = values and Recalibration(**values)
-        self._columns = [part["columns"] for part in components]
-        self.noise = self._ensembles[0].noise
+        self.noise = str(self._models[0].components[0].likelihood["kind"])
         self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
         self.formats, self._encodings = _encodings_of(parts["columns"])
         self.conventions = SimpleNamespace(**parts["conventions"] or {})
@@ -91,15 +98,13 @@ class Scorer:
             self.feature_names_in_ = np.array(self._names, dtype=object)
         if parts["labels"] is not None:
             self.classes_ = parts["labels"]
-        else:
-            self._units = [Units(**part["target"]) for part in components]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict y: of a number the mean, [N]; of a class the most probable one, [N].
+        """Predict y, [N]: the mean of a number, or the most probable class.
 
-        :param return_std: Whether to give the standard deviation of y too, noise
+        :param return_std: Whether to return also the standard deviation of y, noise
             included, [N].
-        :raises ValueError: If the standard deviation of a class is asked for.
+        :raises ValueError: If the standard deviation of a class is requested.
         """
         if hasattr(self, "classes_"):
             if return_std:
@@ -112,14 +117,14 @@ class Scorer:
     def predict_quantiles(self, X: Any, quantiles: Any = (0.05, 0.5, 0.95)) -> Array:
         """Predict quantiles of y, [N, Q], of a model with Gaussian noise.
 
-        :param quantiles: Q probabilities in (0, 1).
-        :raises ValueError: If y is a class or its noise another.
+        :param quantiles: The Q probabilities, in (0, 1).
+        :raises ValueError: If y is a class, or if the noise is not Gaussian.
         """
         quantiles = as_probabilities(quantiles)
         return self._predictive(X, "predict_quantiles").quantiles(quantiles)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Array:
-        """Predict central intervals of y, [N, 2]: those of the estimator without
+        """Predict central intervals of y, [N, 2], as the estimator does without
         ``calibrate``.
 
         :param coverage: The probability, in (0, 1).
@@ -136,69 +141,46 @@ class Scorer:
             got, remedy = "a model of numbers", "Use predict with return_std=True."
             raise refusal("predict_proba", got, "a model of classes", remedy)
         X = self._inputs(X)
-        parts = zip(
-            self._weights, self._ensembles, self._transforms, self._columns, strict=True
-        )
-        mixed = sum(
-            weight
-            * ensemble.predict_probabilities(part, change.transform(X))[:, columns]
-            for weight, part, change, columns in parts
-        )
-        recalibration = self._recalibration
-        return np.asarray(
-            mixed if recalibration is None else recalibration.probabilities(mixed)
-        )
+        parts = [model.probabilities(X) for model in self._models]
+        return mixed_probabilities(self._weights, parts, self._recalibration)
 
     def log_densities(self, X: Any, y: Any) -> Array:
         """Compute the log predictive density of each row, [N], of a model with Gaussian
         noise.
 
         :param y: Targets, [N], in original units.
-        :raises ValueError: If y are others, or a class, or their noise is another.
+        :raises ValueError: If y does not suit the rows or is a class, or if the noise
+            is not Gaussian.
         """
         predictive = self._predictive(X, "log_densities")
-        y = as_rows(np.reshape(np.asarray(y), (-1, 1)), 1, None)[:, 0]
-        if len(y) != predictive.means.shape[1]:
-            expected = f"{predictive.means.shape[1]}, as many as X"
-            raise refusal(
-                "y", counted(len(y), "value"), expected, "Pass those of the same rows."
-            )
-        if self._units[0].logarithm and np.any(y <= 0.0):
-            got, remedy = f"{np.min(y):g}", "Its logarithm is what the model predicts."
+        y = as_vector("y", y)
+        require_same_length("y", y, "X", predictive.means[0])
+        if self._models[0].units.logarithm and np.any(y <= 0.0):
+            got, remedy = f"{np.min(y):g}", "The model predicts the logarithm of y."
             raise refusal("y", got, "numbers above 0", remedy)
         return require_finite(predictive.log_densities(y))
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
         """Find for each row, [N], whether it is so far from the training rows that they
         have almost no information on it: by any component of some weight
-        (:func:`~gpflow_pep.scoring.ensemble.is_far`), or as an input is cut there
+        (:func:`~gpflow_pep.scoring.components.far_rows`), or as an input is cut there
         (:class:`~gpflow_pep.distributions.YeoJohnson`).
         """
         X = self._inputs(X)
-        far = np.zeros(len(X), dtype=bool)
-        asked = ensemble.are_asked(self._weights)
-        parts = zip(asked, self._ensembles, self._transforms, strict=True)
-        for is_asked, part, change in parts:
-            if not is_asked:
-                continue
-            far |= ensemble.is_far(part, change.transform(X))
-            if isinstance(change, YeoJohnson):
-                far |= change.are_cut(X)
-        return far
+        return far_by_components(self._weights, lambda k: self._models[k].far_rows(X))
 
     def unusual(self, table: Any) -> list[str]:
-        """Name for each row its cells with values unlike those of the training rows,
-        [N].
+        """List for each row its cells whose values are unlike the training rows, [N].
 
         :param table: A table like the one that the estimator was trained on.
-        :raises ValueError: If the columns are others, a cell cannot be read, or the
-            estimator was trained on numbers without a
+        :raises ValueError: If the columns are not those of training, if a cell cannot
+            be read, or if the estimator was trained on numbers without a
             :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self.formats is None:
             got, expected = (
                 "a scorer of numbers",
-                "one of a pipeline with a TableEncoder",
+                "a scorer of a pipeline with a TableEncoder",
             )
             raise refusal(
                 "unusual", got, expected, "Compare X with the range of your data."
@@ -208,17 +190,38 @@ class Scorer:
         return unusual_cells(table, self.formats, self._encodings)
 
     def _inputs(self, X: Any) -> Array:
-        """Check inputs, and transform them to the model's."""
+        """Check inputs, and change them to the units of the estimator that was
+        exported.
+        """
         if self.formats is not None:
             from ..tables.encodings import encode_table
 
-            X = encode_table(X, self.formats, self._encodings)
-            X = as_rows(X, X.shape[1], None, unknown=True)
+            rows = encode_table(X, self.formats, self._encodings)
+            num_columns = rows.shape[1]
         else:
-            X = as_rows(X, self.n_features_in_, self._names, unknown=True)
+            rows = as_numbers("X", self._ordered(X))
+            num_columns = self.n_features_in_
+        if rows.ndim != 2 or rows.shape[1] != num_columns or not len(rows):
+            expected = f"[N, {num_columns}] with at least one row"
+            remedy = "Give the columns of the training data; one row is X[None, :]."
+            raise refusal("X", f"shape {rows.shape}", expected, remedy)
+        unknown = np.isnan(rows).all(axis=1)
+        remedy = "Remove those rows or fill in the missing values."
+        require_finite_rows("X", np.where(unknown[:, None], 0.0, rows), remedy)
         for scaler in self._scalers:
-            X = scaler.transform(X)
-        return X
+            rows = scaler.transform(rows)
+        return rows
+
+    def _ordered(self, X: Any) -> Any:
+        """Take the columns of a table by name."""
+        names = self._names
+        if names is None or not hasattr(X, "columns"):
+            return X
+        columns = [str(column) for column in X.columns]
+        if sorted(columns) != sorted(names):
+            remedy = "Select the columns: X[list(scorer.feature_names_in_)]."
+            raise refusal("X", f"the columns {columns}", f"the columns {names}", remedy)
+        return X[names]
 
     @cuts_reported()
     def _predictive(self, X: Any, method: str) -> Predictive:
@@ -226,20 +229,49 @@ class Scorer:
             remedy = "Use predict_proba."
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
         X = self._inputs(X)
-        every = zip(self._ensembles, self._transforms, self._units, strict=True)
-        parts = [
-            ensemble.predictive(part, change.transform(X), units)
-            for part, change, units in every
-        ]
+        parts = [model.predictive(X) for model in self._models]
         if self._stack is None:
             return parts[0]
         mean_weights = self._stack["mean_weights"]
         return Predictive.mixed(parts, self._weights, mean_weights, self._recalibration)
 
 
-def _transform_of(inputs: Mapping[str, Any]) -> YeoJohnson | Units:
-    """Make what changes inputs to those of a component's model."""
-    return YeoJohnson(**inputs) if "powers" in inputs else Units.of_scaler(inputs)
+class _Model(NamedTuple):
+    """One of the models that are mixed: it predicts at rows in original units."""
+
+    components: Sequence[Component]
+    weights: Array  #: Of the components, [K], of sum 1.
+    inputs: YeoJohnson | Units  #: What changes inputs to those of the components.
+    units: Units  #: Of the targets.
+    columns: Sequence[int] | None  #: Of the scorer's classes among the model's.
+
+    def predictive(self, X: Array) -> Predictive:
+        """Predict targets, [N]."""
+        X = self.inputs.transform(X)
+        return predictive(self.components, self.weights, X, self.units)
+
+    def probabilities(self, X: Array) -> Array:
+        """Predict the probability of each class of the scorer, [N, C]."""
+        X = self.inputs.transform(X)
+        return predict_probabilities(self.components, self.weights, X)[:, self.columns]
+
+    def far_rows(self, X: Array) -> npt.NDArray[np.bool_]:
+        """Find rows far from the training rows, [N]."""
+        far = far_rows(self.components, self.weights, self.inputs.transform(X))
+        if isinstance(self.inputs, YeoJohnson):
+            far |= self.inputs.are_cut(X)
+        return far
+
+
+def _model_of(described: Mapping[str, Any]) -> _Model:
+    inputs, mixture = described["inputs"], described["ensemble"]
+    return _Model(
+        [component_of(part) for part in mixture["components"]],
+        mixture["weights"],
+        YeoJohnson(**inputs) if "powers" in inputs else Units.of_scaler(inputs),
+        Units(**(described["target"] or {})),
+        described["columns"],
+    )
 
 
 def _encodings_of(

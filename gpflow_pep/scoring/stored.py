@@ -101,15 +101,15 @@ def digest(content: Any, folder: Path, name: str) -> str:
 def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
     """Read what :func:`write_files` wrote; refuse what is damaged."""
     folder = path_of(folder, remedy_of(name))
-    expected = f"the files as {WRITERS[name]} wrote them"
+    expected = f"the files that {WRITERS[name]} wrote"
     check_present(folder, (name,), remedy_of(name))
     with undamaged(folder / name, expected, remedy_of(name)):
         description = json.loads((folder / name).read_text(encoding="utf-8"))
     file_format = description.get("format") if isinstance(description, dict) else None
     if file_format != FORMAT:
         remedy = (
-            f"Load it with the version of gpflow_pep that wrote it, or {WRITERS[name]}"
-            " again."
+            "Load it with the version of gpflow_pep that wrote it, or run"
+            f" {WRITERS[name]} again."
         )
         raise refusal(
             str(folder / name), f"format {file_format!r}", f"format {FORMAT}", remedy
@@ -119,9 +119,7 @@ def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
     with undamaged(folder, expected, remedy_of(name)):
         same = digest(content, folder, name) == description.get("digest")
     if not same:
-        got = (
-            "a file that is damaged or was changed (the digest of the files is another)"
-        )
+        got = "a file that is damaged or was changed (the digest of the files differs)"
         raise refusal(str(folder), got, expected, remedy_of(name))
     arrays = read_arrays(folder / ARRAYS, expected, remedy_of(name))
     pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[name] else b""
@@ -134,8 +132,8 @@ def remedy_of(name: str) -> str:
 
 
 class Reader:
-    """Read what :class:`~gpflow_pep.estimators.describing.Describer` describes, without
-    TensorFlow.
+    """Read what :class:`~gpflow_pep.estimators.single.describing.Describer` describes,
+    without TensorFlow.
 
     An object is a dictionary: ``kind``, its class, without the module where that is one
     of GPflow's kernels or likelihoods; its parameters' values, and the arguments of its

@@ -1,4 +1,4 @@
-"""Tables and files: how they are read and cleaned, and numbers made of them. No
+"""Reading and cleaning of tables and files, and their conversion to numbers, without
 TensorFlow.
 """
 

@@ -41,21 +41,20 @@ _Notes: TypeAlias = list[str | Note]
 
 
 class Cleaned(NamedTuple):
-    """The inputs and the target of a table, and what was done to get them.
+    """The inputs and the target of a table, and notes on how they were read.
 
-    :param X: Inputs: numbers (float64), dates and text; values may be missing.
-    :param y: The target, with no value missing: numbers, or the classes' names. Of
-        several targets, a table of numbers, of which each row has one at least.
+    :param X: The inputs: numbers (float64), dates and text; values may be missing.
+    :param y: The target, without missing values: numbers, or names of classes. Several
+        targets are a table of numbers, with at least one in each row.
     :param kind: "numbers" or "classes".
-    :param notes: What was done, a sentence each.
-    :param formats: How the cells of each input were read, and are to be read in other
+    :param notes: Sentences on what was done to the table.
+    :param formats: How the cells of each input were read, which is used again for other
         tables.
-    :param warnings: What makes scores look better or worse than they are, a sentence or
-        more each.
-    :param limits: -1 where a target is at most the number, as of "<5.8", 1 where it is
-        at least that, else 0; None where all are the numbers themselves.
-    :param blocks: The time of each row, or its group, by which rows are held out; None:
-        at random.
+    :param warnings: Texts on what makes scores look better or worse than they are.
+    :param limits: -1 if a target is at most the number, such as "<5.8", 1 if it is at
+        least the number, and otherwise 0; None if there are no limits.
+    :param blocks: The time or the group of each row, by which rows are held out; None
+        if they are held out at random.
     """
 
     X: pd.DataFrame
@@ -101,36 +100,36 @@ def clean(
     dates: str | None = None,
     missing: Sequence[str | float] = (),
 ) -> Cleaned:
-    """Choose the columns and rows of a table that can be learnt from, and read their
-    cells.
+    """Choose the useful columns and rows of a table, and read their cells.
 
-    How its numbers and dates are written is found once, from all cells, and is part of
-    the formats.
+    The way in which numbers and dates are written is recognised once, from all cells,
+    and is part of the formats.
 
-    Dropped, with a note, are rows without target, columns that number or name the rows,
-    that are empty or constant, or text that differs from row to row. Text that looks
-    like numbers or dates is read as such; numbers such as -999 far outside the others
-    are missing values, and words that differ in capitals or spaces are one.
+    Rows without a target are dropped, with a note, and so are columns that number or
+    name the rows, columns that are empty or constant, and text that differs from row to
+    row. Text that looks like numbers or dates is converted to them. Numbers such as
+    -999, far outside the others, are read as missing values. Words that differ only in
+    capitals or spaces are read as the same word.
 
     :param frame: The table, of pandas or polars.
-    :param target: The name of the column to predict, or its place from 0; or of several
-        columns of numbers.
+    :param target: The column to predict: its name, or its position counted from 0; or
+        several columns of numbers.
     :param drop: Columns to leave out.
     :param drop_missing: Whether rows in which an input is missing are left out.
-    :param task: "regression" or "classification"; None: classes are text, truth values,
-        and numbers that are only two.
-    :param as_written: Columns whose numbers and words are values as they are written:
-        -999 is a number, Yes and yes are two words, and numbers with a unit or zeros
-        before them are text.
-    :param limits: Whether targets such as "<5.8" are limits of what was not measured,
-        for the likelihood "tobit"; else they are refused.
-    :param decimal: The decimal mark, "." or ","; None: from the cells.
-    :param thousands: What separates thousands; None: from the cells.
-    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None: from
-        the cells.
-    :param missing: Words and numbers that stand for no value, in all columns.
-    :raises ValueError: If a column does not exist or can be read in two ways, a number
-        is infinite, all targets are equal, no input is left, or fewer than 10 rows are.
+    :param task: The kind of target, "regression" or "classification". None treats text,
+        truth values and numbers with only two values as classes.
+    :param as_written: Columns to read exactly as written: -999 is a number, Yes and yes
+        are two words, and numbers with a unit or leading zeros are text.
+    :param limits: Whether targets such as "<5.8" are read as limits, for the likelihood
+        "tobit"; otherwise they raise an error.
+    :param decimal: The decimal mark, "." or ","; None recognises it.
+    :param thousands: The separator of thousands; None recognises it.
+    :param dates: The order of day, month and year: "dmy", "mdy" or "ymd"; None
+        recognises it.
+    :param missing: Words and numbers that mean a missing value, in all columns.
+    :raises ValueError: If a column does not exist or can be read in two ways, if a
+        number is infinite, if all targets are equal, or if no input or fewer than 10
+        rows remain.
     """
     _check_task(task)
     table = _as_distinct_table(frame)
@@ -173,7 +172,7 @@ def clean(
 def _check_task(task: str | None) -> None:
     if task not in (None, "regression", "classification"):
         expected = "'regression' or 'classification'"
-        remedy = "Leave it out to have it recognised."
+        remedy = "Leave it out, and the kind of the target is recognised."
         raise refusal("task", repr(task), expected, remedy)
 
 
@@ -202,7 +201,7 @@ def _choose_rows_and_columns(
             Note(
                 name,
                 f"{DROPPED} '{name}': it is {value} in every row.",
-                "Dropped {} that have one value in all rows",
+                "Dropped {} that have the same value in all rows",
                 str(value),
             )
         )
@@ -214,8 +213,8 @@ def _choose_rows_and_columns(
         notes.append(
             Note(
                 str(name),
-                f"Column '{name}' has no value in {count} of {len(X)} rows.",
-                f"{{}} have no value in some of the {len(X)} rows",
+                f"Column '{name}' has missing values in {count} of {len(X)} rows.",
+                f"{{}} have missing values in some of the {len(X)} rows",
                 str(count),
             )
         )
@@ -256,7 +255,10 @@ def _sides_of_limits(
     name = f"'{reading.name}'"
     if not count or reading.form.kind != "number":
         if limits:
-            got = f"'tobit' for {name}, which has no limits such as <5.8 beside numbers"
+            got = (
+                f"'tobit' for {name}, which has no limits such as <5.8 among its"
+                " numbers"
+            )
             raise refusal("likelihood", got, "another one", "Leave it out.")
         return None
     example = f"{next(filter(is_limit, reading.column.texts))!r}"
@@ -264,15 +266,17 @@ def _sides_of_limits(
         raise refusal(
             f"target {name}",
             f"{example} among its numbers, in {count} of {len(sides)} rows",
-            "numbers alone, or limits and the likelihood 'tobit', which has a"
-            " probability for them",
-            "Pass --likelihood tobit (likelihood='tobit'), with one target. To leave"
-            " such rows out, or to put a number there, would shift what is predicted.",
+            "only numbers, or limits and the likelihood 'tobit', which has a"
+            " probability for limits",
+            "Pass --likelihood tobit (likelihood='tobit'), with one target. Leaving"
+            " out such rows, or replacing limits by numbers, would shift the"
+            " predictions.",
         )
     notes.append(
-        f"{name} has limits such as {example} in {count} of {len(sides)} rows: the"
-        " likelihood is that the value is beyond. Baselines take the number for the"
-        " value; RMSE, MAE and coverage are of the other rows."
+        f"{name} has limits such as {example} in {count} of {len(sides)} rows. Their"
+        " likelihood is the probability that the value lies beyond the limit."
+        " Baselines use the number as the value. RMSE, MAE and coverage are computed"
+        " from the other rows."
     )
     return pd.Series(sides, reading.cells.index, name=LIMIT)
 
@@ -329,11 +333,11 @@ def _readings(
         names = [f"{name} ({number} of 2)" for number in (1, 2)]
         notes.append(
             reading.note(
-                f" has two numbers in a cell, such as {reading.pair!r}, which are the"
-                f" columns {listed(names)} ({reading.as_written} keeps the cells as"
+                f" has two numbers in a cell, such as {reading.pair!r}, which become"
+                f" the columns {listed(names)} ({reading.as_written} keeps the cells as"
                 " words).",
-                "have two numbers in a cell, which are two columns each (--as-written"
-                " keeps the cells of a column as words)",
+                "have two numbers in a cell, which become two columns each"
+                " (--as-written keeps the cells of a column as words)",
                 f"such as {reading.pair!r}",
             )
         )
@@ -358,7 +362,7 @@ def make_preparation(
         model = make_pipeline(make_preparation(X, formats), PEPRegressor()).fit(X, y)
         model.predict(read_table("new.csv")[list(X.columns)])
 
-    It is not fitted yet: medians and values are learnt from training rows alone.
+    The step is not fitted: it learns medians and values from training rows only.
 
     :param X: Inputs; the ``attrs`` have the conventions of their table, if they are
         known.
@@ -386,8 +390,10 @@ def _places(table: pd.DataFrame, target: Any) -> list[str]:
     several = isinstance(target, Sequence) and not isinstance(target, str)
     places = [_place(table, name) for name in (target if several else [target])]
     if not places or len(set(places)) < len(places):
-        expected = "one column, or several that differ"
-        raise refusal("target", listed(places) or "none", expected, "Name each once.")
+        expected = "one column, or several distinct columns"
+        raise refusal(
+            "target", listed(places) or "none", expected, "List each column once."
+        )
     return places
 
 
@@ -400,7 +406,8 @@ def _place(table: pd.DataFrame, target: str | int) -> str:
         return str(table.columns[int(target)])
     expected = f"one of the columns {listed(table.columns)}"
     remedy = (
-        "Name it, or its place from 0; is the separator right, and are there names?"
+        "Give its name, or its position counted from 0. If these are not your"
+        " columns, set --sep or --header."
     )
     raise refusal("target", repr(target), expected, remedy)
 
@@ -420,8 +427,8 @@ def _read_targets(
             raise refusal(
                 f"target '{name}'",
                 "classes",
-                "numbers: several targets are modelled together by regression alone",
-                "Compare it by itself; two numbers are taken as numbers with"
+                "numbers, because only regression models several targets together",
+                "Compare this target by itself. If its two values are numbers, pass"
                 " task='regression' (--task regression).",
             )
     Y = pd.DataFrame(columns, index=table.index)
@@ -484,8 +491,8 @@ def _recognised_task(reading: Reading, truth: bool) -> tuple[str, list[str]]:
         return "classification", []
     if reading.values.nunique() == 2:
         note = (
-            f"'{reading.name}' has two values, which are taken as classes. If they are"
-            " numbers, pass task='regression' (--task regression)."
+            f"'{reading.name}' has two values, which are treated as classes. If they"
+            " are numbers, pass task='regression' (--task regression)."
         )
         return "classification", [note]
     return "regression", list(_about_whole_numbers(reading))
@@ -506,10 +513,11 @@ _Wrong: TypeAlias = tuple[str, str, str]
 def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
     """Word why a target that is no text is refused; None if it is not."""
     kind = reading.form.kind
-    if kind in ("other", "date") and task != "classification":
+    if kind == "other" or (kind == "date" and task != "classification"):
         got = "dates" if kind == "date" else "neither numbers nor text"
         remedy = (
-            "Choose another target, or make numbers of it, such as days since a date."
+            "Choose another target, or convert it to numbers, such as days since a"
+            " date."
         )
         return got, "numbers or classes", remedy
     known = reading.known.missing
@@ -517,7 +525,8 @@ def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
     if not words:
         return None
     remedy = (
-        "Correct them, leave these cells empty, or name marks of no value (--missing)."
+        "Correct these cells, leave them empty, or list the words that mean a missing"
+        " value (--missing)."
     )
     return f"{listed(words)} among its {kind}s", f"{kind}s alone", remedy
 
@@ -528,17 +537,22 @@ def _wrong_with_words(reading: Reading, task: str | None) -> _Wrong | None:
     if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
         got = f"numbers of several units, such as {listed(units.values())}"
         remedy = (
-            "Write all in the same unit, or take the cells as classes (--as-written)."
+            "Write all cells in the same unit, or keep the cells as classes"
+            " (--as-written)."
         )
         return got, "one unit", remedy
     if reading.pair and task != "classification":
         got = f"two numbers in a cell, such as {reading.pair!r}"
-        return got, "one", "Make two columns, and name both."
+        return got, "one", "Make two columns, and pass both as targets."
     words = reading.values.dropna()
     if task != "regression" or words.empty:
         return None
     got = f"text such as {str(words.iloc[0])!r}"
-    return got, "numbers for regression", "Correct it, or choose classification."
+    return (
+        got,
+        "numbers for regression",
+        ("Correct such cells, or choose classification."),
+    )
 
 
 def _about_whole_numbers(reading: Reading) -> Iterator[str]:
@@ -547,8 +561,8 @@ def _about_whole_numbers(reading: Reading) -> Iterator[str]:
     count = numbers.nunique()
     if count <= MAX_CATEGORIES and bool(np.all(numbers == np.round(numbers))):
         yield (
-            f"'{reading.name}' has {count} different whole numbers, which are taken as"
-            " numbers, such as counts. If they are classes, pass"
+            f"'{reading.name}' has {count} different whole numbers, which are treated"
+            " as numbers, such as counts. If they are classes, pass"
             " task='classification' (--task classification)."
         )
 
@@ -575,24 +589,29 @@ def _check_enough(
     counts = y.value_counts()
     if len(y) < MIN_ROWS:
         got = f"{counted(len(y), 'row')} with a {name}"
-        remedy = "Add rows; some are held out for testing."
+        remedy = "Add rows, because some are held out for testing."
         raise refusal("frame", got, f"at least {MIN_ROWS}", remedy)
     if len(counts) < 2:
         got = f"{y.iloc[0]} in every row"
-        raise refusal(name, got, "values that differ", "Choose another target.")
+        raise refusal(
+            name, got, "at least two different values", "Choose another target."
+        )
     if X.shape[1] == 0:
-        got = f"no input column beside the {name}"
+        got = f"no input column besides the {name}"
         dropped = [note for note in sentences(notes) if note.startswith("Dropped")]
         remedy = " ".join(["Add an informative input.", *dropped[:3]])
-        raise refusal("frame", got, "at least one that varies", remedy)
+        raise refusal("frame", got, "at least one input that varies", remedy)
     if kind == "numbers":
         return
     if len(counts) > max(MAX_CATEGORIES, len(y) // 2):
         got = f"{len(counts)} classes in {len(y)} rows"
-        remedy = "Choose another target; or is it a number, for regression?"
+        remedy = "Choose another target, or --task regression if it is a number."
         raise refusal(name, got, "far fewer", remedy)
     if counts.min() < 2:
         got = f"1 row of the class {counts.idxmin()!r}"
-        expected = "at least 2, to train on and to hold out"
-        remedy = "Remove the class or join it with another; or is the target a number?"
+        expected = "at least 2 rows of each class, one to train on and one to hold out"
+        remedy = (
+            "Remove the class, join it with another, or choose --task regression if"
+            " the target is a number."
+        )
         raise refusal(name, got, expected, remedy)

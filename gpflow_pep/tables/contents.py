@@ -64,8 +64,9 @@ def unreadable(errors: tuple[type[Exception], ...] = _ERRORS) -> Iterator[None]:
         yield
     except errors as error:
         raise TableFault(
-            f" cannot be read ({error}), expected a table: CSV or the like, plain or"
-            " compressed, Parquet or Excel (.xlsx). Check how it was written."
+            f" cannot be read ({error}), expected a table: CSV or similar text, plain"
+            " or compressed, Parquet or Excel (.xlsx). Check how the file was"
+            " written."
         ) from error
 
 
@@ -87,7 +88,7 @@ def _unzip(content: bytes) -> bytes:
             " CSV."
         )
     raise TableFault(
-        f" has {len(names)} files in it, expected one. Unpack it and name the table."
+        f" contains {len(names)} files, expected one. Unpack it and pass the table."
     )
 
 
@@ -102,7 +103,7 @@ _UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
 def read_content(path: Path) -> bytes:
     """Read the file, or the standard input where the name is "-"; and unpack it."""
     if path.is_dir():
-        raise TableFault(" is a folder, expected a file. Name the table in it.")
+        raise TableFault(" is a folder, expected a file. Pass the table that is in it.")
     with unreadable():
         if str(path) == "-":
             content = _content_of(sys.stdin)
@@ -117,8 +118,8 @@ def read_content(path: Path) -> bytes:
                 content = unpack(content)
     if not content.strip():
         raise TableFault(
-            " is empty, expected a line of column names and rows. Check how it was"
-            " written."
+            " is empty, expected a line of column names and rows. Check how the file"
+            " was written."
         )
     return content
 
@@ -135,13 +136,13 @@ def decode(content: bytes, encoding: str | None) -> tuple[str, str]:
             return content.decode(name).replace("\x00", "").lstrip("\ufeff"), name
         except LookupError:
             expected = "the name of an encoding, such as 'utf-8' or 'cp1252'"
-            remedy = "Leave it out to have it recognised."
+            remedy = "Leave it out, and the encoding is recognised."
             raise refusal("encoding", repr(name), expected, remedy) from None
         except ValueError as error:
             wrong = error
     raise TableFault(
-        f" is not in the encoding {name} ({wrong}). Name another, or leave it out to"
-        " have it recognised."
+        f" is not in the encoding {name} ({wrong}). Pass another encoding, or leave it"
+        " out, and it is recognised."
     )
 
 
@@ -158,9 +159,9 @@ def _encodings(content: bytes) -> list[str]:
     strange = len(content) - len(content.translate(None, _CONTROL))
     if b"\x00" in content or strange > 0.01 * len(content):
         raise TableFault(
-            " is no text (it has control characters), expected a table: CSV or the"
-            " like, plain or compressed, Parquet or Excel (.xlsx). Save it as one of"
-            " these, or name its encoding."
+            " is not text (it has control characters), expected a table: CSV or"
+            " similar text, plain or compressed, Parquet or Excel (.xlsx). Save it as"
+            " one of these, or pass its encoding."
         )
     return ["utf-8", *GUESSED]
 

@@ -92,15 +92,19 @@ def given_conventions(
     """
     decimal = decimal or OTHER.get(thousands or "")
     if decimal not in (None, *OTHER):
-        raise refusal("decimal", repr(decimal), "'.' or ','", "Leave it out if unsure.")
+        raise refusal(
+            "decimal", repr(decimal), "'.' or ','", "Leave it out if in doubt."
+        )
     if thousands is not None and (
         len(thousands) != 1 or thousands in f"{decimal}0123456789"
     ):
-        expected = "one mark, and not that of decimals"
-        raise refusal("thousands", repr(thousands), expected, "Leave it out if unsure.")
+        expected = "one character, which is not the decimal mark"
+        raise refusal(
+            "thousands", repr(thousands), expected, "Leave it out if in doubt."
+        )
     if dates not in (None, *ORDERS):
-        expected = f"one of {', '.join(ORDERS)}: the order of day, month and year"
-        raise refusal("dates", repr(dates), expected, "Leave it out if unsure.")
+        expected = f"one of {', '.join(ORDERS)}, the order of day, month and year"
+        raise refusal("dates", repr(dates), expected, "Leave it out if in doubt.")
     missing = [missing] if isinstance(missing, (str, int, float)) else missing
     words = tuple(
         f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing

@@ -1,4 +1,4 @@
-"""Tables turned into numbers, as a transformer of scikit-learn's."""
+"""Conversion of tables to numbers, as a scikit-learn transformer."""
 
 from typing import Any
 
@@ -24,27 +24,28 @@ from .formats import Format
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Turn columns of a table, found by name, into numbers: a scikit-learn transformer.
+    """Convert the columns of a table, matched by name, to numbers: a scikit-learn
+    transformer.
 
-    Numbers stay; dates become days since 1970-01-01, and the sine and cosine of the
-    year and of the time of day where there are at least two years or days; text becomes
-    a column of 0 and 1 for each of the most frequent values, and one for the others. A
-    missing number is replaced by the median, and a column of 0 and 1 marks it, for
-    columns in which ``fit`` found some.
+    Numbers stay the same. Dates become days since 1970-01-01, and the sine and cosine
+    of the time of year and of day if there are at least two years or days. Text becomes
+    a column of 0 and 1 for each of the most frequent values, and one column for all
+    others. A missing number is replaced by the median, and in columns in which ``fit``
+    found missing numbers a column of 0 and 1 marks it.
 
-    Tables X have the columns of ``formats``, in any order, and no others. Others are
-    refused by a ``ValueError``, and so are tables with a cell that cannot be read.
+    Tables X must have exactly the columns of ``formats``, in any order. Other tables
+    raise a ``ValueError``, and so do tables with a cell that cannot be read.
 
-    All that ``fit`` learns is in ``encodings_``, :class:`Encoding` by column: plain
-    numbers and words, which can be saved and read whatever the version of scikit-learn.
-    That is why it is not made of scikit-learn's own transformers.
+    Everything that ``fit`` learns is in ``encodings_``, an :class:`Encoding` for each
+    column: plain numbers and words, which can be saved and read with any version of
+    scikit-learn. For this reason it does not use scikit-learn's transformers.
 
     :param formats: How the cells of each column are read,
-        :class:`~gpflow_pep.tables.Format` by name. Other columns are refused.
-    :param conventions: Those of the table that the formats are of, if they are known:
-        how columns without a format are read, such as targets that are known.
-    :param max_categories: The most values of a text column that have a column of their
-        own.
+        :class:`~gpflow_pep.tables.Format` by name. Other columns raise an error.
+    :param conventions: The conventions of the table of the formats, if they are known.
+        Columns without a format, such as known targets, are read with them.
+    :param max_categories: The largest number of values of a text column that get their
+        own column.
     """
 
     encodings_: dict[str, Encoding]
@@ -75,13 +76,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         )
 
     def restore(self, encodings: dict[str, Encoding]) -> "TableEncoder":
-        """Take the ``encodings_`` of another one of the same formats, in place of
+        """Use the ``encodings_`` of another encoder with the same formats, instead of
         ``fit``.
         """
         if list(encodings) != list(self.formats):
             got, remedy = (
-                f"those of {listed(encodings)}",
-                "Pass those of the same formats.",
+                f"formats of the columns {listed(encodings)}",
+                "Pass encodings and formats of the same columns.",
             )
             raise refusal("encodings", got, listed(self.formats), remedy)
         sources = [form.source or name for name, form in self.formats.items()]
@@ -97,22 +98,19 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: pd.DataFrame) -> npt.NDArray[np.float64]:
-        """Turn a table into numbers, [N, number of names]."""
+        """Convert a table to numbers, [N, number of names]."""
         check_is_fitted(self)
         return encode_table(X, self.formats, self.encodings_)
 
     def unusual(self, X: pd.DataFrame) -> list[str]:
-        """
-        Name for each row its cells with values unlike those of the rows that it was
-        fitted on, [N].
-        """
+        """List for each row its cells that are unlike all training rows, [N]."""
         check_is_fitted(self)
         return unusual_cells(X, self.formats, self.encodings_)
 
     def get_feature_names_out(
         self, input_features: Any = None
     ) -> npt.NDArray[np.object_]:
-        """Give the names of the numbers."""
+        """Return the names of the columns of numbers."""
         check_is_fitted(self)
         names = encoded_names(self.formats, self.encodings_)
         return np.array(names, dtype=object)

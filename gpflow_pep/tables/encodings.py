@@ -78,12 +78,12 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         got = f"{'more than one' if twice else 'no'} column {listed(twice or absent)}"
         got += f" among {listed(columns)}"
         expected = f"the columns {listed(names)} once each"
-        remedy = "Add or rename them; what is not known may be empty."
+        remedy = "Add or rename columns. Unknown values may be empty."
         raise refusal("columns", got, expected, remedy)
     foreign = [name for name in columns if name not in names]
     if foreign:
         expected = f"{listed(names)} and no others"
-        remedy = "Choose them: X[list(model.feature_names_in_)]."
+        remedy = "Select the columns: X[list(model.feature_names_in_)]."
         raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
     table = Columns()
     for name, form in formats.items():
@@ -230,13 +230,15 @@ def as_table(frame: Any, name: str) -> pd.DataFrame:
             raise refusal(name, "a table of polars", expected, remedy) from error
     if not isinstance(frame, pd.DataFrame):
         expected = "a table: a pandas or polars DataFrame"
-        remedy = "Make one: pandas.DataFrame(values, columns=names)."
+        remedy = "Make a table: pandas.DataFrame(values, columns=names)."
         raise refusal(name, type(frame).__name__, expected, remedy)
     for label, column in frame.items():
         cells = column if column.dtype == object else ()
         if any(isinstance(cell, int) and abs(cell) > _MAX_SIZE for cell in cells):
             expected = f"numbers below {_MAX_SIZE:g} in size"
-            raise refusal(f"column '{label}'", "a larger one", expected, "Correct it.")
+            raise refusal(
+                f"column '{label}'", "a larger number", expected, "Correct it."
+            )
     return frame.set_axis([str(column) for column in frame.columns], axis=1)
 
 
@@ -251,7 +253,7 @@ def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
                 f" {int(large.sum())} such value(s) in all"
             )
             expected = f"numbers below {_MAX_SIZE:g} in size"
-            remedy = "Correct them, or leave the cells empty."
+            remedy = "Correct the numbers, or leave the cells empty."
             raise refusal(f"column '{name}'", got, expected, remedy)
     return column
 

@@ -203,7 +203,7 @@ def _unread_cell(column: Any, word: str | None, row: int, form: Format) -> Value
     expected = f"a {form.kind} written {like}"
     if form.source:
         expected = "two numbers, such as 120/80"
-    remedy = "Correct it, or leave the cell empty."
+    remedy = "Correct the cell, or leave it empty."
     return refusal(f"column '{form.source or column}'", got, expected, remedy)
 
 

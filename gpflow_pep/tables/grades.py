@@ -60,6 +60,6 @@ def places_in(order: Sequence[Any], labels: npt.NDArray[Any]) -> npt.NDArray[Any
     if missing or len({*known}) < len(known):
         got = ", ".join(map(repr, known))
         absent = f" without {', '.join(map(repr, missing))}" if missing else ""
-        remedy = "Name each class once, from the lowest to the highest."
-        raise refusal("order", f"{got}{absent}", "all classes, once each", remedy)
+        remedy = "List each class once, from the lowest to the highest."
+        raise refusal("order", f"{got}{absent}", "all classes, each once", remedy)
     return np.argsort([known.index(label) for label in labels.tolist()])

@@ -132,7 +132,7 @@ def title_note(rows: Rows) -> str:
     lines = "a line" if len(rows) == 1 else f"{len(rows)} lines"
     return (
         f"Left out {lines} above the column names:"
-        f" {title!r}{' and so on' if len(rows) > 1 else ''} (--header takes the first"
+        f" {title!r}{' and so on' if len(rows) > 1 else ''} (--header reads the first"
         " line as names)."
     )
 
@@ -147,12 +147,12 @@ def names_of_places(
     """
     if header or not rows or (header is None and not _lacks_names(rows)):
         return [], []
-    named = f"are named x0 to x{count - 1}, and --target may be such a name"
+    named = f"are called x0 to x{count - 1}; use these names for --target"
     note = f"The columns {named}."
     if header is None:
         note = (
-            "The first line has values like those below it, so it is a row: the"
-            f" columns {named} (--header takes the first line as names)."
+            "The first line has values like the lines below it, so it is read as a"
+            f" row. The columns {named} (--header reads the first line as names)."
         )
     return [f"x{place}" for place in range(count)], [note]
 
@@ -173,5 +173,7 @@ def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
             repr(new) for old, new in zip(names, result) if old == name
         )
         how = "from left to right (--no-header: the first line is a row)"
-        notes.append(f"Columns that share the name {name!r} are {new_names}, {how}.")
+        notes.append(
+            f"Columns with the same name {name!r} are renamed to {new_names}, {how}."
+        )
     return result, notes

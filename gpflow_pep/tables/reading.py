@@ -61,32 +61,32 @@ def read_table(
 
     The file may be compressed (gzip, bzip2, xz, zip), lines before the names may start
     with # or be titles, the names may be absent, and rows may begin with a name or
-    number as R writes them. Arguments that are None are recognised; the ``attrs`` of
-    the table have those of text or of a sheet by these names, and under "notes" and
-    "warnings" sentences on what was done to it, if anything. Columns of plain numbers
-    become numbers, and empty cells in them, NA, ? and other such marks are missing. All
-    other cells stay text, as they are but for spaces before them; so do numbers such as
-    1,234 where no cell of the file shows which mark is that of decimals, and numbers
-    that are in two cells on average beside NA or ?, which may be a class.
+    number as R writes them. Arguments that are None are recognised. The ``attrs`` of
+    the table have the recognised arguments by name, and under "notes" and "warnings"
+    sentences on what was done to the table. Columns of plain numbers become numbers; in
+    these, empty cells, NA, ? and similar marks are missing. All other cells remain
+    text, without leading spaces. So do numbers such as 1,234 if no cell of the file
+    shows which mark is the decimal mark, and numbers with NA or ? that repeat, which
+    may be classes.
 
     :param path: The file; "-" for the standard input.
-    :param sep: What separates the cells: a character, or the regular expression for
+    :param sep: The separator of the cells: a character, or the regular expression for
         spaces.
     :param decimal: The decimal mark, "." or ",".
-    :param thousands: What separates thousands: "." or ",", which is no decimal mark
-        then, or another mark.
-    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; text in
-        none of them is taken as Windows-1252.
-    :param header: Whether the first line has the names of columns; without they are x0,
-        x1, ...
-    :param sheet: The name of a sheet of an Excel file; None: the first that is not
-        empty.
-    :raises ValueError: If there is no such file, or it is empty, is no text, has no
-        rows but the names, or rows that are longer than the line of names.
+    :param thousands: The separator of thousands: "." or ",", which is then not the
+        decimal mark, or another mark.
+    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; other
+        text is read as Windows-1252.
+    :param header: Whether the first line has the column names; columns without names
+        are called x0, x1, ...
+    :param sheet: The name of a sheet of an Excel file; None selects the first that is
+        not empty.
+    :raises ValueError: If there is no such file, or if it is empty, is not text, has
+        only column names, or has rows that are longer than the line of names.
     """
     stated = given_conventions(decimal, thousands)
     try:
-        content = read_content(path_of(path, "Download the table and name the file."))
+        content = read_content(path_of(path, "Download the table and pass the file."))
         parquet = content.startswith(b"PAR1")
         if parquet or is_spreadsheet(content):
             table = (
@@ -174,8 +174,8 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
         import pyarrow
     except ImportError as error:
         raise TableFault(
-            " is a Parquet file, which needs pyarrow, which is not installed. Run: pip"
-            " install 'gpflow-pep[parquet]'; or save the table as CSV."
+            " is a Parquet file, which needs pyarrow, but pyarrow is not installed."
+            " Run: pip install 'gpflow-pep[parquet]'; or save the table as CSV."
         ) from error
     with unreadable():
         try:
@@ -187,7 +187,9 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     table.columns, notes = distinct([str(name) for name in table.columns])
     table.attrs = {"notes": notes} if notes else {}
     if table.empty:
-        raise TableFault(" has no rows, expected some. Check how it was written.")
+        raise TableFault(
+            " has no rows, expected at least one. Check how the file was written."
+        )
     return table
 
 
@@ -222,7 +224,9 @@ def _find_sep(text: str, sep: str | None) -> str:
             sep = next((mark for mark in _SEPARATORS if mark not in text), ",")
     elif sep != _SPACES and (len(sep) != 1 or sep in '"\r\n'):
         expected = f"one character, or {_SPACES!r} for spaces"
-        raise refusal("sep", repr(sep), expected, "Leave it out to have it recognised.")
+        raise refusal(
+            "sep", repr(sep), expected, "Leave it out, and the separator is recognised."
+        )
     return sep
 
 
@@ -264,15 +268,16 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
         if any(map(str.strip, row[width:])) or len(row) < refused:
             raise TableFault(
                 f", line {line}: got {len(row)} value(s), expected {width}, one for"
-                f" each column name (cells are separated by {sep!r}). Correct the line,"
-                " put quotes around cells that hold separators, or name the separator."
+                f" each column name (cells are separated by {sep!r}). Correct the"
+                " line, put quotes around cells that contain separators, or set the"
+                " separator (--sep)."
             )
     names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(header)]
     names, notes = distinct(names)
     if not rows:
         raise TableFault(
             f" has only a line of column names ({', '.join(names)}), expected rows"
-            " under it. Check how it was written."
+            " below it. Check how the file was written."
         )
     cells = [row for _, row in rows]
     if odd:
@@ -281,9 +286,9 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
     table.attrs = {"notes": notes, "warnings": []}
     if short:
         table.attrs["warnings"].append(
-            f"{len(short)} of {len(rows)} lines have fewer cells than there are columns"
-            f" (the first is line {short[0]}): the last cells of such a line are taken"
-            " as empty."
+            f"{len(short)} of {len(rows)} lines have fewer cells than there are"
+            f" columns (the first is line {short[0]}). The missing cells at the end of"
+            " such a line are read as empty."
         )
     return table
 

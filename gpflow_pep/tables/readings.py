@@ -253,7 +253,7 @@ def _reason_to_drop(reading: Reading) -> tuple[str, str]:
     if kind == "text":
         return "whose texts nearly all differ", _how_texts_differ(reading)
     if kind == "number" and not reading.literal:
-        return "that number the rows", _how_rows_are_numbered(reading)
+        return "that only number the rows", _how_rows_are_numbered(reading)
     return "", ""
 
 
@@ -292,7 +292,7 @@ def _how_rows_are_numbered(reading: Reading) -> str:
     way = f"{reading.as_written} keeps it"
     if any(map(is_code, reading.column.texts)):
         way = "rename it to keep it"
-    return f"it numbers the rows, in whole numbers that all differ{rises} ({way})"
+    return f"it only numbers the rows: its whole numbers all differ{rises} ({way})"
 
 
 def _may_number_rows(name: str) -> bool:
@@ -310,7 +310,7 @@ def _two_orders(words: Iterable[Any]) -> str:
         return ""
     first, second = (read_dates(words, order).notna() for order in ("dmy", "mdy"))
     both = bool(np.all(first | second)) and not (first.all() or second.all())
-    return "dates, of which neither dmy nor mdy suits all" if both else ""
+    return "dates that are not all in the order dmy or mdy" if both else ""
 
 
 def how_read(reading: Reading) -> Iterator[Note]:
@@ -329,8 +329,8 @@ def how_read(reading: Reading) -> Iterator[Note]:
     others = [word for word in form.missing if word not in reading.known.missing]
     if others:
         yield reading.note(
-            f": {_are(others)} taken as no value.",
-            "have words that are taken as no value",
+            f": {_are(others)} read as missing.",
+            "have words that are read as missing",
             listed(others),
         )
 
@@ -346,7 +346,7 @@ def _about_dates(reading: Reading, cells: "pd.Series[Any]") -> Note:
     period = period_of(pattern)
     if period:
         of = period.of
-        otherwise = f" ({reading.as_written} takes the cells as they are)"
+        otherwise = f" ({reading.as_written} keeps the cells as words)"
     become = "become days since 1970-01-01"
     return reading.note(
         f" holds {of}{how}, which {become}{otherwise}.",
@@ -367,10 +367,10 @@ def _about_numbers(reading: Reading, cells: "pd.Series[Any]") -> Iterator[Note]:
     if may_be_months(values) and len({*values}) >= FEWEST:
         example = f"{values[0]:.15g}"
         yield reading.note(
-            f" has numbers such as {example}, which may be"
-            f" {as_month_with_point(values[0])}, a month: they are taken as numbers."
-            " Write months as 2023-01 or Jan 2023.",
-            "have numbers that may be months and are taken as numbers",
+            f" has numbers such as {example}, which may be the month"
+            f" {as_month_with_point(values[0])}. They are read as numbers. Write"
+            " months as 2023-01 or Jan 2023.",
+            "have numbers that may be months and are read as numbers",
             example,
         )
 
@@ -384,15 +384,15 @@ def _about_number(reading: Reading, cell: str, value: float) -> Iterator[Note]:
     if PLAIN["."].fullmatch(cell) and float(cell) == value:
         return
     unit = reading.form.unit
-    of_unit = f" of the unit '{unit}'" if unit else ""
+    of_unit = f" with the unit '{unit}'" if unit else ""
     if unit == ":":
         of_unit = " of hours"
     example = f"'{cell}' is {value:.15g}"
     if is_code(cell):
         example += f"; {reading.as_written} keeps such cells as words"
     yield reading.note(
-        f" was text, and is read as numbers{of_unit} ({example}).",
-        "were text, and are read as numbers",
+        f" has text that is read as numbers{of_unit} ({example}).",
+        "have text that is read as numbers",
         example,
     )
 
@@ -408,8 +408,8 @@ def about_limits(reading: Reading) -> Iterator[Note]:
     example = f"'{limits[0]}' is {value:.15g}"
     rows = counted(len(limits), "row")
     yield reading.note(
-        f" has limits in {rows}, read as numbers ({example}).",
-        "have limits, read as numbers",
+        f" has limits in {rows}, which are read as numbers ({example}).",
+        "have limits that are read as numbers",
         f"{rows}, {example}",
     )
 
@@ -422,8 +422,8 @@ def _about_words(reading: Reading) -> Iterator[Note]:
     if unread:
         what = _not_read(unread)
         yield reading.note(
-            f" has cells such as {unread!r}, {what}. They are taken as words.",
-            "have cells that are not read as numbers, and are taken as words",
+            f" has cells such as {unread!r}, {what}. They are read as words.",
+            "have cells that are read as words, not as numbers",
             f"{unread!r}, {what}",
         )
     elif merge_in_floats(different):
@@ -431,18 +431,17 @@ def _about_words(reading: Reading) -> Iterator[Note]:
     elif word:
         count = counted(int((words == word).sum()), "cell")
         yield reading.note(
-            f" has numbers and the word {word!r} in {count}: all are"
-            f" taken as words (--missing {word}: as numbers, and {word!r} as no"
-            " value).",
-            "have numbers and a word, and all cells are taken as words (--missing"
-            " takes a word as no value)",
+            f" has numbers and the word {word!r} in {count}. All are read as words"
+            f" (--missing {word} reads numbers, and {word!r} as missing).",
+            "have numbers and a word, and all cells are read as words (--missing"
+            " reads a word as missing)",
             f"{word!r} in {count}",
         )
     dates = _two_orders(different)
     if dates:
         yield reading.note(
-            f" holds {dates}: they are taken as words.",
-            f"hold {dates}, and are taken as words",
+            f" has {dates}. They are read as words.",
+            f"have {dates}, and are read as words",
         )
     if len(different) > MAX_CATEGORIES:
         most = f"the {MAX_CATEGORIES} most frequent have a column each, and all others"
@@ -455,10 +454,10 @@ def _about_words(reading: Reading) -> Iterator[Note]:
 
 def about_large_numbers(reading: Reading) -> Note:
     example = reading.values.dropna().iloc[0]
-    what = "of which several are the same in floating point: they are taken as words"
+    what = "and several of them are equal in floating point, so they are read as words"
     return reading.note(
         f" has whole numbers such as {example}, {what}.",
-        f"have whole numbers, {what}",
+        f"have large whole numbers, {what}",
         example,
     )
 
@@ -469,7 +468,7 @@ def _are(names: Sequence[str]) -> str:
 
 
 def how_joined(reading: Reading) -> Iterator[Note]:
-    """Name which cells are taken as no value, or are not, and which words as others."""
+    """Describe which cells are read as missing, and which words as other words."""
     yield from _about_sentinels(reading)
     yield from _about_marks(reading)
     if reading.form.kind == "text":
@@ -479,7 +478,7 @@ def how_joined(reading: Reading) -> Iterator[Note]:
 
 
 def _about_sentinels(reading: Reading) -> Iterator[Note]:
-    """Name numbers that are taken as no value: those that a user named, and others."""
+    """Describe numbers that are read as missing, named by a user or found."""
     rows: dict[bool, list[str]] = {True: [], False: []}
     for sentinel in reading.form.sentinels:
         count = int((reading.written == sentinel).sum())
@@ -489,23 +488,23 @@ def _about_sentinels(reading: Reading) -> Iterator[Note]:
     if rows[True]:
         named = " and ".join(rows[True])
         yield reading.note(
-            f": {named} is taken as no value.",
-            "have numbers that are named as no value",
+            f": {named} is read as missing.",
+            "have numbers that --missing reads as missing",
             named,
         )
     if rows[False]:
         found = " and ".join(rows[False])
         yield reading.note(
-            f": {found} is far from all other numbers, and is taken as"
-            f" no value ({reading.as_written} reads it as a number).",
-            "have numbers that are far from all others, and are taken as no value"
-            " (--as-written reads those of a column as numbers)",
+            f": {found} is far from all other numbers, and is read as missing"
+            f" ({reading.as_written} reads it as a number).",
+            "have numbers that are far from all others, and are read as missing"
+            " (--as-written reads them as numbers)",
             found,
         )
 
 
 def _about_marks(reading: Reading) -> Iterator[Note]:
-    """Name marks that are taken as no value and may be words."""
+    """Describe marks that are read as missing and may be words."""
     is_text = reading.form.kind == "text"
     if is_text and reading.literal:
         return
@@ -517,10 +516,10 @@ def _about_marks(reading: Reading) -> Iterator[Note]:
         return
     names, count = sorted({*found}), counted(len(found), "cell")
     yield reading.note(
-        f": {_are(names)} taken as no value ({reading.as_written}: as text), in"
-        f" {count}.",
-        "have marks that are taken as no value (--as-written takes those of a column"
-        " as text)",
+        f": {_are(names)} read as missing in {count} ({reading.as_written} keeps them"
+        " as text).",
+        "have marks that are read as missing (--as-written keeps the marks of a"
+        " column as text)",
         f"{listed(names)} in {count}",
     )
 
@@ -528,10 +527,10 @@ def _about_marks(reading: Reading) -> Iterator[Note]:
 def _about_marks_among_words(reading: Reading) -> Iterator[Note]:
     marks = [word for word in WORDS_OF_NOTHING if (reading.written == word).any()]
     if marks:
-        remedy = f"--missing {','.join(marks)}: as no value"
+        remedy = f"--missing {','.join(marks)} reads them as missing"
         yield reading.note(
-            f": {_are(marks)} taken as text ({remedy}).",
-            f"have {listed(marks)}, taken as text ({remedy})",
+            f": {_are(marks)} kept as text ({remedy}).",
+            f"have {listed(marks)}, which are kept as text ({remedy})",
         )
 
 
@@ -539,12 +538,12 @@ def _about_spellings(reading: Reading) -> Iterator[Note]:
     joined = {best: sorted(ways) for best, ways in reading.spellings.joined.items()}
     if not joined:
         return
-    taken = [f"{_are(ways)} taken as '{best}'" for best, ways in joined.items()]
+    taken = [f"{_are(ways)} read as '{best}'" for best, ways in joined.items()]
     details = [f"{listed(ways)} as '{best}'" for best, ways in joined.items()]
     yield reading.note(
         f": {'; '.join(taken)} ({reading.as_written} keeps them apart).",
-        "have words in several spellings, of which the most frequent is taken"
-        " (--as-written keeps those of a column apart)",
+        "have words in several spellings, which are replaced by the most frequent"
+        " one (--as-written keeps the spellings of a column apart)",
         ", ".join(details),
     )
 
@@ -556,8 +555,8 @@ def _about_short_words(reading: Reading) -> Iterator[Note]:
         return
     groups = ", ".join(" and ".join(map(repr, words)) for words in apart)
     yield reading.note(
-        f" has {groups}, which may be one word in two spellings: they are kept apart."
-        " Write them alike if they are one.",
-        "have short words that may be one in two spellings, and are kept apart",
+        f" has {groups}, which may be one word in two spellings. They are kept apart."
+        " Write them alike if they are the same word.",
+        "have short words that may be one word in two spellings, and are kept apart",
         groups,
     )

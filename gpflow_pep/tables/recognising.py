@@ -179,10 +179,10 @@ def _best(
         ways = " or ".join(_shown(way, place) for way in (best, other))
         raise refusal(
             f"column '{words.column.cells.name}'",
-            f"{words.counts.index[place]!r}, which is {ways}: all cells of the table"
+            f"{words.counts.index[place]!r}, which is {ways}; all cells of the table"
             " can be read in both ways",
-            "cells that can be read in one way alone",
-            f"Choose one: --{option} (in Python {option.split()[0]}=).",
+            "cells that can be read in only one way",
+            f"Choose a way: --{option} (in Python {option.split()[0]}=).",
         )
     return best
 

@@ -39,8 +39,8 @@ def read_spreadsheet(
     names, cells, notes_on_names = _split_off_names(sheets[name], header)
     if cells.empty:
         raise TableFault(
-            f" has no rows in the sheet {name!r}, expected some under the names. Name"
-            f" another sheet (--sheet) of {listed(sheets)}."
+            f" has no rows in the sheet {name!r}, expected rows below the names."
+            f" Choose another sheet (--sheet) of {listed(sheets)}."
         )
     cells = cells.set_axis(names, axis=1).reset_index(drop=True)
     table = pd.DataFrame({name: _without_marks(cells[name]) for name in names})
@@ -58,19 +58,21 @@ def _choose_sheet(
     if sheet is not None and sheet in sheets:
         return sheet, []
     if sheet is not None:
-        remedy = "Name one of them (--sheet)."
+        remedy = "Choose one of them (--sheet)."
         raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", remedy)
     filled = [name for name, cells in sheets.items() if not cells.empty]
     if not filled:
         raise TableFault(
-            " has no sheet with rows, expected one. Check how it was written."
+            " has no sheet with rows, expected one. Check how the file was written."
         )
     tables = [name for name in filled if min(sheets[name].shape) > 1]
     name = (tables or filled)[0]
     if len(filled) == 1:
         return name, []
     which = "the first of" if name == filled[0] else "the first with a table of"
-    note = f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet names another)."
+    note = (
+        f"Read the sheet {name!r}, {which} {listed(filled)} (--sheet selects another)."
+    )
     return name, [note]
 
 
@@ -99,8 +101,8 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
         import openpyxl
     except ImportError as error:
         raise TableFault(
-            " is an Excel file, which needs openpyxl, which is not installed. Run: pip"
-            " install 'gpflow-pep[excel]'; or save the sheet as CSV."
+            " is an Excel file, which needs openpyxl, but openpyxl is not installed."
+            " Run: pip install 'gpflow-pep[excel]'; or save the sheet as CSV."
         ) from error
     # Whatever the error is: openpyxl checks little of what it reads.
     with unreadable((Exception,)), warnings.catch_warnings():

@@ -56,8 +56,8 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str 
     disguises = {name: _disguise(X[name], y, classes) for name in X}
     texts: list[str | Note] = [
         f"Column '{name}' {way}. If it is computed from the target, or is not known"
-        " when a row is predicted, the scores do not hold for new rows: leave it out"
-        f" ({option('drop', name)})."
+        " when a row is predicted, the scores are not valid for new rows: leave it"
+        f" out ({option('drop', name)})."
         for name, way in disguises.items()
         if way
     ]
@@ -169,13 +169,13 @@ def _codes(column: "pd.Series[Any]") -> Iterator[Note]:
     )
     yield Note(
         str(column.name),
-        f"Column '{column.name}' is {rows} of {len(values)} rows, beside whole numbers"
-        f" from {scale[0]:g} to {scale[-1]:g}. If it is a code for a missing value,"
-        f" pass --missing={listed_codes} (in Python missing=), which is for all"
+        f"Column '{column.name}' is {rows} of {len(values)} rows, among whole numbers"
+        f" from {scale[0]:g} to {scale[-1]:g}. If this is a code for a missing value,"
+        f" pass --missing={listed_codes} (in Python missing=), which applies to all"
         " columns.",
-        "{} have numbers that may be codes for a missing value, beside few whole"
-        f" numbers: --missing={listed_codes} (in Python missing=) takes them as no"
-        " value, in all columns",
+        "{} have numbers that may be codes for a missing value, among few whole"
+        f" numbers; --missing={listed_codes} (in Python missing=) reads them as"
+        " missing in all columns",
         rows,
     )
 
@@ -192,9 +192,9 @@ def _marks(column: "pd.Series[Any]") -> Iterator[str]:
         if distance > _MARK_GAP * np.ptp(others) or mark < 0.0 <= np.min(others):
             yield (
                 f"Column '{column.name}' is {mark:g} in {count} of {len(values)} rows,"
-                f" outside of all others, which are between {np.min(others):g} and"
-                f" {np.max(others):g}. If it stands for a missing value, pass"
-                f" --missing={mark:g} (in Python missing=)."
+                " outside the range of all others, which are between"
+                f" {np.min(others):g} and {np.max(others):g}. If it means a missing"
+                f" value, pass --missing={mark:g} (in Python missing=)."
             )
 
 
@@ -222,10 +222,10 @@ def stuck(column: "pd.Series[Any]") -> Iterator[str]:
         if len(values) * (_ALIKE * equal) ** (length - 1) < _CHANCE:
             rows = f"{column.index[first]} to {column.index[first + length - 1]}"
             yield (
-                f"Column '{column.name}' is {numbers[run]:g} in {length} rows one after"
-                f" another, {rows} (rows count from 0), and changes between other rows."
-                " If a sensor was stuck there, these are no measurements: leave the"
-                " cells empty."
+                f"Column '{column.name}' is {numbers[run]:g} in {length} rows one"
+                f" after another, {rows} (rows count from 0), and changes between"
+                " other rows. If a sensor was stuck there, these are not"
+                " measurements: leave the cells empty."
             )
 
 
@@ -251,15 +251,14 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
         if is_target:
             what, robust = (
                 "The target",
-                "; if they are right, try --likelihood student_t",
+                "; if they are correct, try --likelihood student_t",
             )
         yield (
-            f"{what} '{column.name}' is"
-            f" {shown}{more} (rows count from 0), which is"
-            f" {at_least}{np.min(distances[rows]):.0f} robust"
-            f" standard deviations from its median {np.median(values):g}. RMSE and NLPD"
-            " can depend on such rows more than on all others, and so can what is"
-            f" trained on them. Check them: correct them, or leave them out{robust}."
+            f"{what} '{column.name}' is {shown}{more} (rows count from 0), which is"
+            f" {at_least}{np.min(distances[rows]):.0f} robust standard deviations from"
+            f" its median {np.median(values):g}. RMSE and NLPD, and the trained"
+            " models, can depend on such rows more than on all others. Check these"
+            f" values, and correct them or leave them out{robust}."
         )
 
 

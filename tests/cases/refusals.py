@@ -189,9 +189,12 @@ REGRESSION = [
     _row("X | Convert", data=(X.astype(object), Y)),
     _row("X | NoneType | Convert", data=(None, Y)),
     _row("inducing_variable | NaN", inducing_variable=BAD),
-    _row("inducing_variable | Give", inducing_variable=Z.astype(str)),
-    _row("inducing_variable | complex128 | Give", inducing_variable=Z.astype(complex)),
-    _row("inducing_variable | Give", inducing_variable=RAGGED),
+    _row("inducing_variable | Pass a matrix", inducing_variable=Z.astype(str)),
+    _row(
+        "inducing_variable | complex128 | Pass a matrix",
+        inducing_variable=Z.astype(complex),
+    ),
+    _row("inducing_variable | Pass a matrix", inducing_variable=RAGGED),
     *(
         ("noise_variance | got | expected | Pass", {"noise_variance": value})
         for value in (-0.1, 0.0, np.nan, np.inf, "a", np.full(N, 0.1))
@@ -288,13 +291,13 @@ BATCH = [
 ]
 CLASSIFICATION = [
     _row(
-        "Y | got the labels -1, 1 | expected 0 to C - 1 | Recode",
+        "Y | got the labels -1, 1 | expected labels 0 to C - 1 | Recode",
         Y=2 * LABELS.astype(int) - 1,
     ),
-    _row("Y | got the labels 0, 2 | or pass the likelihood", Y=2 * LABELS.astype(int)),
+    _row("Y | got the labels 0, 2 | or pass a likelihood", Y=2 * LABELS.astype(int)),
     _row("Y | got the labels 0 | two or more classes", Y=0 * LABELS.astype(int)),
-    _row("Y | got the labels 0.5, 1.5 | expected 0 to C - 1", Y=LABELS + 0.5),
-    _row("Y | got labels of type | Encode them", Y=LABELS.astype(str)),
+    _row("Y | got the labels 0.5, 1.5 | expected labels 0 to C - 1", Y=LABELS + 0.5),
+    _row("Y | got labels of type | Encode the labels", Y=LABELS.astype(str)),
     _row("Y | got 2 at row 2 | expected 0 or 1", Y=CLASSES, likelihood=lik.Bernoulli()),
     _row("likelihood | got Poisson | models.PEP", Y=LABELS, likelihood=lik.Poisson()),
 ]

@@ -120,7 +120,9 @@ def test_two_numbers_in_a_cell(
     cleaned = clean(frame, "y")
     names = ["pair (1 of 2)", "pair (2 of 2)"]
     assert list(cleaned.X) == ["x", *names]
-    assert "which are the columns 'pair (1 of 2)', 'pair (2 of 2)'" in notes_of(cleaned)
+    assert "which become the columns 'pair (1 of 2)', 'pair (2 of 2)'" in notes_of(
+        cleaned
+    )
     for name, values in zip(names, (first, second)):
         assert_array_equal(cleaned.X[name].iloc[[0, 1, 2, -1]], values)
     assert list(clean(frame, "y", drop=["pair"]).X) == ["x"]
@@ -172,16 +174,16 @@ def test_cells_are_read() -> None:
     assert cleaned.formats["day"].pattern == "dmy"
     for note in (
         (
-            "5 columns were text, and are read as numbers: 'price' ('$1,000.50' is"
+            "5 columns have text that is read as numbers: 'price' ('$1,000.50' is"
             " 1000.5), 'share' ('0%' is 0), "
         ),
         "Column 'day' holds dates ('25.01.2020' is 2020-01-25)",
-        "Column 'lab': 'n.d.' is taken as no value.",
-        "2 columns have no value in some of the 40 rows: 'lab' (2), 'yes' (20).",
+        "Column 'lab': 'n.d.' is read as missing.",
+        "2 columns have missing values in some of the 40 rows: 'lab' (2), 'yes' (20).",
         "'loss' ('(1)' is -1)",
         "'gain' ('1-' is -1)",
         "differ, numbers of several units, such as '€100', '$101'",
-        "Column 'lead' has limits in 10 rows, read as numbers ('<0.5' is 0.5).",
+        "Column 'lead' has limits in 10 rows, which are read as numbers ('<0.5' is",
         "('01000' is 1000; --as-written zip keeps such cells as words)",
     ):
         assert note in notes_of(cleaned)
@@ -192,7 +194,7 @@ def test_one_line_for_all_columns_of_a_kind() -> None:
     columns = {f"a{k}": gaps[k:] + gaps[:k] for k in range(24)}
     cleaned = clean(table(**columns, b=["Yes", "YES", "no", "no"] * 10), "y")
     assert cleaned.notes == [
-        "Column 'b': 'Yes' is taken as 'YES' (--as-written b keeps them apart).",
+        "Column 'b': 'Yes' is read as 'YES' (--as-written b keeps them apart).",
         "24 columns have no value in some of the 40 rows: "
         + ", ".join(f"'a{k}' (8)" for k in range(8))
         + " and 16 more.",
@@ -200,7 +202,7 @@ def test_one_line_for_all_columns_of_a_kind() -> None:
     cleaned = clean(table(a=[0.5] * N, b=2, c=[[1]] * N), "y")
     assert cleaned.notes == [
         "Dropped column 'c': its cells are of type list.",
-        "Dropped 2 columns that have one value in all rows: 'a' (0.5), 'b' (2.0).",
+        "Dropped 2 columns that have the same value in all rows: 'a' (0.5), 'b' (2.0).",
     ]
     survey = {f"q{k}": [*[1, 2, 3, 4, 5] * 7, *[99] * 5] for k in range(3)}
     (warning,) = clean(table(**survey), "y").warnings
@@ -216,7 +218,7 @@ def test_what_is_no_number_to_the_reader() -> None:
     for note in ("degrees and minutes", "digits in groups of two"):
         assert note in notes_of(cleaned)
     assert notes_of(cleaned).count("which are not read as numbers") == 2
-    assert "are taken as words" in notes_of(cleaned)
+    assert "are read as words" in notes_of(cleaned)
     places = [f"{i}°{i}'" for i in range(N)]
     assert "degrees and minutes" in notes_of(clean(table(place=places), "y"))
 
@@ -227,12 +229,12 @@ def test_months_are_dates() -> None:
     assert list(cleaned.X["Month"]) == list(months)
     assert (
         "Column 'Month' holds months ('01.2023' is 2023-01-01), which become days since"
-        " 1970-01-01 (--as-written Month takes the cells as they are)."
+        " 1970-01-01 (--as-written Month keeps the cells as words)."
     ) in cleaned.notes
     numbers = [float(month.strftime("%m.%Y")) for month in months]
     cleaned = clean(table(Month=numbers), "y")
     assert list(cleaned.X["Month"]) == numbers
-    assert "may be 01.2023, a month: they are taken as numbers" in notes_of(cleaned)
+    assert "may be the month 01.2023. They are read as numbers" in notes_of(cleaned)
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_single_letters(words: list[str], joined: set[str], note: str) -> None:
     cleaned = clean(table(letter=words * 8), "y")
     assert {*cleaned.X["letter"].str.upper()} == {word.upper() for word in joined}
     assert cleaned.X["letter"].nunique() == len(joined)
-    expected = note if note.startswith("'") else "is taken as"
+    expected = note if note.startswith("'") else "is read as"
     assert expected in notes_of(cleaned)
     as_written = clean(table(letter=words * 8), "y", as_written=["letter"])
     assert {*as_written.X["letter"]} == {*words} and not as_written.notes
@@ -260,7 +262,7 @@ def test_large_labels_are_never_floats() -> None:
     words = [str(label) for label in labels]
     cleaned = clean(table(y=labels), "y")
     assert cleaned.kind == "classes" and list(cleaned.y) == words
-    assert "same in floating point: they are taken as words" in notes_of(cleaned)
+    assert "equal in floating point, so they are read as words" in notes_of(cleaned)
     cleaned = clean(table(site=labels), "y")
     assert list(cleaned.X["site"]) == words
     # Two labels that differ as floats too, and have their digits.
@@ -272,7 +274,7 @@ def test_one_word_among_numbers() -> None:
     rain = [*["0.2", "1.5", "0", "3", "7.5"] * 7, *["T"] * 5]
     cleaned = clean(table(rain=rain), "y")
     assert cleaned.X["rain"].isna().sum() == 5
-    assert "Column 'rain': 'T' is taken as no value." in cleaned.notes
+    assert "Column 'rain': 'T' is read as missing." in cleaned.notes
     new = pd.DataFrame({"x": [0.0, 0.0], "rain": ["T", "2.5"]})
     encoder = make_preparation(cleaned.X, cleaned.formats).fit(cleaned.X)
     assert_array_equal(encoder.transform(new)[:, 1:], [[1.5, 1.0], [2.5, 0.0]])
@@ -293,15 +295,15 @@ def test_units_sentinels_and_spellings() -> None:
     assert list(cleaned.X["ill"][:4]) == ["YES", "YES", "no", "YES"]
     for note in (
         (
-            "Column 'wind' was text, and is read as numbers of the unit 'm/s' ('0,5"
+            "Column 'wind' has text that is read as numbers with the unit 'm/s' ('0,5"
             " m/s' is 0.5)."
         ),
         (
-            "Column 'sun': -999 in 3 rows is far from all other numbers, and is taken"
-            " as no value (--as-written sun reads it as a number)."
+            "Column 'sun': -999 in 3 rows is far from all other numbers, and is read"
+            " as missing (--as-written sun reads it as a number)."
         ),
         (
-            "Column 'ill': 'Yes', 'yes' are taken as 'YES' (--as-written ill keeps them"
+            "Column 'ill': 'Yes', 'yes' are read as 'YES' (--as-written ill keeps them"
             " apart)."
         ),
     ):
@@ -343,7 +345,13 @@ STARS = ["3 stars", "4 stars", "5 stars", "3 stars"]
     [
         (["a", "b"], None, "classes", {"a", "b"}, ""),
         ([True, False], None, "classes", {"True", "False"}, ""),
-        ([0, 1], None, "classes", {"0", "1"}, "two values, which are taken as classes"),
+        (
+            [0, 1],
+            None,
+            "classes",
+            {"0", "1"},
+            "two values, which are treated as classes",
+        ),
         ([0, 1], "regression", "numbers", {0.0, 1.0}, ""),
         (
             [0, 1, 2, 3],
@@ -359,9 +367,9 @@ STARS = ["3 stars", "4 stars", "5 stars", "3 stars"]
             None,
             "numbers",
             {1.5, 2.5, 3.5, 4.5},
-            "'y' was text, and is read as numbers",
+            "'y' has text that is read as numbers",
         ),
-        (["Yes", "YES", "no", "No"], None, "classes", {"YES", "No"}, "taken as"),
+        (["Yes", "YES", "no", "No"], None, "classes", {"YES", "No"}, "read as"),
         (STARS, None, "classes", {*STARS}, ""),  # as before units were read
         (STARS, "regression", "numbers", {3.0, 4.0, 5.0}, "unit 'stars'"),
         (
@@ -441,14 +449,14 @@ PRICES = pd.DataFrame(
         (
             {},
             {"target": "2"},
-            r"target: got '2', expected .* Name it, or its place from 0",
+            r"target: got '2', expected .* Give its name, or its position",
         ),
         ({}, {"drop": ["z"]}, r"drop: got 'z', expected input columns among 'x'"),
         ({}, {"drop": ["y"]}, r"drop: got 'y', expected input columns"),
         (
             {},
             {"drop": ["x"]},
-            r"got no input column beside the target 'y', expected at least one",
+            r"got no input column besides the target 'y', expected at least one",
         ),
         ({}, {"task": "ranking"}, r"task: got 'ranking', expected 'regression' or"),
         (
@@ -456,7 +464,7 @@ PRICES = pd.DataFrame(
             {"as_written": ["z"]},
             r"as_written: got 'z', expected columns among 'x', 'y'",
         ),
-        ([[1, 2]], {}, r"frame: got list, expected a table: .* Make one"),
+        ([[1, 2]], {}, r"frame: got list, expected a table: .* Make a table"),
         (TWICE, {}, r"more than one column named 'x', expected different"),
         (
             PRICES,
@@ -467,11 +475,11 @@ PRICES = pd.DataFrame(
             ),
         ),
         ({"x": np.inf}, {}, r"column 'x': got inf in row 0"),
-        ({"x": HUGE}, {}, r"column 'x': got a larger one"),
+        ({"x": HUGE}, {}, r"column 'x': got a larger number"),
         (
             {"y": pd.Series([10**400] * N, dtype=object)},
             {},
-            r"'y': got a larger one, .* below 1e\+100",
+            r"'y': got a larger number, .* below 1e\+100",
         ),
         ({"y": [*range(N - 1), np.inf]}, {}, r"column 'y': got inf in row 39"),
         ({"y": 3.0}, {}, r"target 'y': got 3.0 in every row"),
@@ -490,6 +498,11 @@ PRICES = pd.DataFrame(
             {"y": pd.date_range("2020", periods=N)},
             {},
             r"target 'y': got dates, expected numbers",
+        ),
+        (
+            {"y": [[1], [2]] * 20},
+            {"task": "classification"},
+            r"target 'y': got neither numbers nor text, expected numbers or classes",
         ),
         (
             {"y": [*"ab"] * 20},
@@ -586,10 +599,11 @@ def test_words_that_are_classes(tmp_path: Path, words: list[str]) -> None:
             and len(cleaned.y) == number
         )
         y[3] = "?"
-    assert "'?' is taken as no value (--as-written y" in notes_of(cleaned)
+    assert "'?' is read as missing" in notes_of(cleaned)
     for mark in {*words[:2]} & {"None", "-", "NA", "."}:
-        assert f"'{mark}' is taken as text (--missing {mark}: as no value)" in notes_of(
-            cleaned
+        assert (
+            f"'{mark}' is kept as text (--missing {mark} reads them as missing)"
+            in notes_of(cleaned)
         )
 
 
@@ -608,8 +622,8 @@ def test_marks_among_numbers_that_are_classes(
         cleaned = clean(frame, "y")
         assert len(cleaned.y) == N - y.count(mark) and cleaned.y.nunique() == 2
         note = (
-            f"Column 'y': '{mark}' is taken as no value (--as-written y: as text), in"
-            " 13 cells."
+            f"Column 'y': '{mark}' is read as missing in 13 cells (--as-written y keeps"
+            " them as text)."
         )
         assert (
             note in cleaned.notes and list(clean(frame, "y", as_written=("y",)).y) == y
@@ -644,7 +658,7 @@ def test_missing_marks_that_a_user_names() -> None:
         and set(cleaned.X["b"]) == {"u", "v"}
         and cleaned.warnings == []
     )
-    assert "Column 'y': -200 in 10 rows is taken as no value." in cleaned.notes
+    assert "Column 'y': -200 in 10 rows is read as missing." in cleaned.notes
 
 
 @pytest.mark.parametrize("number", [12, N])
@@ -652,7 +666,7 @@ def test_dates_in_two_orders_are_words_with_a_note(number: int) -> None:
     days = pd.date_range("2021-01-13", periods=number, freq="8D")
     words = [f"{d:%m/%d/%Y}" if i % 2 else f"{d:%d/%m/%Y}" for i, d in enumerate(days)]
     cleaned = clean(table(day=np.resize(words, N)), "y")
-    assert "dates, of which neither dmy nor mdy suits all" in notes_of(cleaned)
+    assert "dates that are not all in the order dmy or mdy" in notes_of(cleaned)
     assert ("day" in cleaned.X.columns) == (number == 12)
 
 

@@ -83,9 +83,9 @@ def test_from_a_messy_table_to_a_model(from_csv: Run) -> None:
     out, result = from_csv.out, from_csv.result
     for said in (
         "Read 40 rows of 5 columns (sep ';', decimal ',', encoding 'cp1252').",
-        "Note: Dropped column 'Unnamed: 0': it numbers the rows",
+        "Note: Dropped column 'Unnamed: 0': it only numbers the rows",
         "Note: Dropped column 'site': it is Zürich in every row.",
-        "Note: Column 'time' has no value in 1 of 40 rows.",
+        "Note: Column 'time' has missing values in 1 of 40 rows.",
         "Target 'load': a number. 2 inputs, 40 rows.",
         "1/7 default, split 1 of 1: ",
         "6/7 how much each input matters\n7/7 pictures and the report",
@@ -475,7 +475,10 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("{data} --target load --drop price", "drop: got 'price'"),
         ("{data} --target load --sep ,", "line 2: got"),
         ("{data} --target load --encoding utf-8", "is not in the encoding utf-8"),
-        ("{data} --target load --target load", "one column, or several that differ"),
+        (
+            "{data} --target load --target load",
+            "one column, or several distinct columns",
+        ),
         ("nowhere.csv --target load", "nowhere.csv does not exist, expected a table"),
         ("limits.csv --target y", "Pass --likelihood tobit"),
         ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),
@@ -651,13 +654,15 @@ def test_a_table_without_names(tmp_path: Path, seen: list[Cleaned]) -> None:
         assert result.exit_code == 0, result.output
         for said in (
             "Read 80 rows of 3 columns (sep ',', decimal '.', encoding 'utf-8').\n",
-            "Note: The first line has values like those below it",
+            "Note: The first line has values like the lines below it",
             "Note: 80 of 80 rows have the same inputs as another row, 80 of",
             "Target 'x2': a number. 2 inputs, 80 rows.",
         ):
             assert said in result.stderr
     assert (
-        called("--no-together").stderr.count("With --no-together some are trained on")
+        called("--no-together").stderr.count(
+            "With --no-together, some of them are in training"
+        )
         == 1
     )
     assert len(seen) == 4 and all(list(data.X) == ["x0", "x1"] for data in seen)
@@ -698,7 +703,8 @@ def test_names_with_commas_marks_and_orders(
     called = comparing(tmp_path, "a;day;c,d;y\n" + rows, "y")
     result = called()
     assert (
-        result.exit_code == 2 and "Choose one: --dates dmy, mdy or ymd" in result.stderr
+        result.exit_code == 2
+        and "Choose a way: --dates dmy, mdy or ymd" in result.stderr
     )
     options = "--dates", "mdy", "--drop", '"c,d", a', "--task", "regression"
     result = called(*options, "--missing=-200,-199,-198")

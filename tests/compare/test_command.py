@@ -104,7 +104,9 @@ def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
     for words in (result.output, page):
         rows = comparison.model[-1].rows_held_.training
         assert f"{rows} of {rows} training rows are in the folder model: " in words
-        no_scorer = "No folder scorer, for predictions without TensorFlow: " in words
+        no_scorer = (
+            "There is no folder scorer for predictions without TensorFlow: " in words
+        )
         assert no_scorer == (kind in WITHOUT_SCORER) != (out / "scorer").exists()
     model = load_estimator(out / "model")
     rows = table.drop(columns=targets).iloc[1::-1, ::-1]  # in another order

@@ -39,7 +39,8 @@ from gpflow_pep.compare.candidates import WholeSVGP, make_candidates
 from gpflow_pep.compare.findings import findings
 from gpflow_pep.compare.run import IMPORTANCE
 from gpflow_pep.compare.terminal import legend
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, stack
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.estimators.recipe import regression as stack
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training.fitting.objectives import WholeLoss
 
@@ -367,7 +368,7 @@ def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
         failed.failed and not failed.converged and failed.message == "it was too hard."
     )
     assert not good.failed and not good.converged and good.iterations <= 1
-    assert good.message.startswith("The time was over.")
+    assert good.message.startswith("The time ran out.")
     assert comparison.best == "alpha 0" and "alpha 1" not in comparison.held_out
     rest = small_table().drop(comparison.held_out["alpha 0"].index)
     for (X, y), expected in zip(SEEN, (rest, small_table()), strict=True):

@@ -166,11 +166,14 @@ def test_whether_more_rows_help_is_told_beyond_noise(
     [
         (
             [0.5, 0.25, 0.125, 0.1],
-            "What matters most, of 4 inputs: 'a' (0.500), 'b' (0.250) and 'c' (0.125)."
-            " In brackets is how much worse the NLPD is if the values of this input are"
-            " permuted.",
+            "The most important of 4 inputs: 'a' (0.500), 'b' (0.250) and 'c' (0.125)."
+            " The number in brackets shows how much worse the NLPD is if the values of"
+            " the input are permuted.",
         ),
-        ([0.5, 0.01, 0.0, -0.01], "What matters most, of 4 inputs: 'a' (0.500). In "),
+        (
+            [0.5, 0.01, 0.0, -0.01],
+            "The most important of 4 inputs: 'a' (0.500). The number in",
+        ),
         ([0.01, 0.0, 0.0, -0.01], "No input matters by itself: permuting the values"),
     ],
 )
@@ -201,12 +204,14 @@ def test_details_of_a_comparison() -> None:
     best = comparison.held_out[str(comparison.best)].query("part == 1")
     assert_allclose(details.learning[20]["log_density"], best["log_density"], rtol=1e-6)
     assert details.unfinished == (20,)  # after 15 steps
-    assert findings(comparison)[-1][1].startswith("Whether more rows would help")
+    assert findings(comparison)[-1][1].startswith(
+        "It is not known whether more rows would help"
+    )
     ended = replace(comparison, details=details._replace(unfinished=()))
     assert findings(ended)[-1][1].startswith(
         "With 10 instead of 20 training rows, the NLPD"
     )
-    assert not any("time was over" in text for _, text in findings(comparison))
+    assert not any("time ran out" in text for _, text in findings(comparison))
 
 
 def test_the_card_of_a_model_is_in_its_folder() -> None:

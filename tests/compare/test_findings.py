@@ -377,7 +377,7 @@ def test_a_constant_that_is_better_is_not_passed_over() -> None:
     assert usable_for(comparison) == text
 
 
-LATE = {"converged": False, "message": "The time was over."}
+LATE = {"converged": False, "message": "The time ran out."}
 REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
 
 
@@ -389,8 +389,9 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             NOISY,
             {},
             [
-                "alpha 0 has no better NLPD than the baseline 'mean' (0.002 lower): it"
-                " learnt nothing from these inputs that holds for other rows."
+                "alpha 0 does not have a better NLPD than the baseline 'mean' (0.002"
+                " lower): it learnt nothing from these inputs that is true of other"
+                " rows."
             ],
         ),
         (
@@ -398,8 +399,8 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             NOISY,
             {"alpha 0": errors(2.1, 1.0, 2.0)},
             [
-                "(0.007 lower), but its RMSE is 1 instead of 4.215: it is too sure"
-                "...of itself where it is wrong."
+                "(0.007 lower), but its RMSE is 1 instead of 4.215: it is too"
+                "...certain when it is wrong."
             ],
         ),
         (
@@ -418,7 +419,7 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             {"alpha 0": LATE, "alpha 1": REFUSED},
             [
                 (
-                    "alpha 0: 4 of 4 fits did not converge: The time was over. More"
+                    "alpha 0: 4 of 4 fits did not converge: The time ran out. More"
                     " minutes may help."
                 ),
                 "alpha 1: 4 of 4 fits failed: it was too hard",
@@ -429,7 +430,7 @@ REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
             STEADY,
             {"alpha 0": LATE, "alpha 1": LATE},
             [
-                "alpha 0 and alpha 1: 8 of 8 fits did not converge: The time was over."
+                "alpha 0 and alpha 1: 8 of 8 fits did not converge: The time ran out."
                 " More minutes may help."
             ],
         ),
@@ -498,7 +499,7 @@ def test_a_baseline_with_smaller_errors_is_named() -> None:
     )
     comparison.held_out["alpha 0"] = table
     text = (
-        "Use its intervals. For means, take boosted trees (RMSE 2.6 instead of 4.955)."
+        "Use its intervals. For means, use boosted trees (RMSE 2.6 instead of 4.955)."
     )
     assert usable_for(comparison) == text
     close = [
@@ -512,7 +513,7 @@ def test_medians_are_ours_where_means_are_of_trees() -> None:
     comparison = made(nlpd, **{"boosted trees": errors(2.1, 1.0, 2.0)})
     table = comparison.held_out["default"]
     table["mean"] = 0.5 * table["true"]
-    trees = "or means, take boosted trees (RMSE 1 instead of 2.2)"
+    trees = "or means, use boosted trees (RMSE 1 instead of 2.2)"
     assert usable_for(comparison) == f"Use its intervals. F{trees}."
     settings = replace(comparison.settings, likelihood="log_normal")
     table = table.assign(true=np.exp(table["true"]), median=np.exp(table["mean"]))
@@ -541,13 +542,13 @@ def test_the_headline_is_in_plain_words() -> None:
         quality(numbers(true=true, mean=mean))
         == f"On held-out rows, alpha 0 explains {share:.0%} of the variance of 'load';"
         f" its mean absolute error is {np.mean(np.abs(true - mean)):.3g}, and its"
-        f" 90% intervals hold {np.mean(np.abs(true - mean) <= 1.64):.0%} of the"
+        f" 90% intervals contain {np.mean(np.abs(true - mean) <= 1.64):.0%} of the"
         " targets. Use its means and its intervals."
     )
     text = quality(numbers(true=true, mean=-mean))
     assert (
         "explains 0%" in text
-        and "Its means of 'load' are no better than a constant" in text
+        and "Its means of 'load' are not better than a constant" in text
     )
 
 
@@ -581,7 +582,9 @@ def test_what_is_too_good_is_not_recommended() -> None:
         assert len(warnings) == len(names) and all(
             map(str.__contains__, warnings, names)
         )
-        assert ("Read the warning of such scores" in quality(comparison)) == bool(names)
+        assert ("Read the warning about these scores" in quality(comparison)) == bool(
+            names
+        )
     table = pd.DataFrame(
         {"units": rng.poisson(9.0, 40) + 1.0, "price": rng.uniform(1.0, 3.0, 40)}
     )
@@ -628,11 +631,11 @@ def test_a_class_that_is_missed_is_loud() -> None:
     held_out = dict.fromkeys(comparison.candidates, table)
     text = quality(replace(comparison, best="alpha 0.5", held_out=held_out))
     assert (
-        "names the right class for 82% of the rows" in text
+        "predicts the right class for 82% of the rows" in text
         and "is right for 77%" in text
     )
     assert f"ROC curve is {30 * (2 + 7 * 0.5) / 270:.2f}" in text
-    assert text.endswith("do not rely on it to name 'spam' (2 of 9 rows).")
+    assert text.endswith("do not rely on it to find 'spam' (2 of 9 rows).")
 
 
 def test_nothing_is_best_if_all_failed() -> None:
@@ -647,8 +650,8 @@ def test_nothing_is_best_if_all_failed() -> None:
     "width, shown",
     [
         (110, "90% coverage seconds"),
-        (80, "report.html has converged"),
-        (40, "html has RMSE, MAE, 90"),
+        (80, "report.html also has converged"),
+        (40, "html also has RMSE, MAE, 90"),
     ],
 )
 def test_the_table_fits_a_terminal(width: int, shown: str) -> None:

@@ -100,7 +100,7 @@ def test_the_command_names_the_model_and_what_it_means(
         assert "training loss" not in text and "maximise" not in text
 
 
-@pytest.mark.parametrize("converged, message", [(True, None), (False, "The time was")])
+@pytest.mark.parametrize("converged, message", [(True, None), (False, "The time ran")])
 def test_a_fit_whose_optimiser_warns_did_not_converge(
     converged: bool, message: str | None
 ) -> None:

@@ -104,7 +104,7 @@ def test_copies_are_held_out_together(
     assert any(set(groups[train]) & set(groups[test]) for train, test in plain)
     *_, note = note_equal_inputs(cleaned, settings).notes
     assert note.startswith(
-        "24 of 72 rows have the same inputs as another row, 24 of them the same"
+        "24 of 72 rows have the same inputs as another row, 24 of them also the same"
     )
     assert "held out together" in note and "--no-together" in note
 
@@ -116,9 +116,11 @@ def test_few_different_inputs_are_in_training_and_held_out_rows(kind: str) -> No
     expected = splitter(5, **SHUFFLED).split(cleaned.X, cleaned.y)
     assert_parts(parts_of(cleaned, settings), expected)
     *_, note = note_equal_inputs(cleaned, settings).notes
-    assert "different inputs, too few to hold each out in one of 5 folds" in note
+    assert "different inputs, too few to hold out each in one of 5 folds" in note
     *_, note = note_equal_inputs(cleaned, Settings(together=False)).notes
-    assert note.endswith("With --no-together some are trained on and others held out.")
+    assert note.endswith(
+        "With --no-together, some of them are in training while others are held out."
+    )
 
 
 def test_a_class_with_one_set_of_inputs_and_one_row_at_a_time() -> None:
@@ -284,7 +286,7 @@ LATE = {
         (
             {"time_column": "patient"},
             {},
-            "patient', which is of the kind text, such as 'P",
+            "patient', a column of the kind text, such as 'P",
         ),
         (
             {"time_column": ""},
@@ -396,7 +398,7 @@ def test_months_as_times() -> None:
     assert list(data.blocks) == list(months) * 2
     years = table.assign(Month=np.tile(2023.0 + np.round(np.arange(36) / 12.0, 3), 2))
     assert clean_for(years, "y", Settings(time_column="Month")).blocks.max() > 2025.9
-    message = r"got 'Month' with numbers such as 1.2023, .* month 01.2023: .* Jan 2023"
+    message = r"got 'Month' with numbers such as 1.2023, .* month 01.2023; .* Jan 2023"
     numbers = table.assign(Month=table["Month"].astype(float))
     for frame, options in ((numbers, {}), (table, {"as_written": ["Month"]})):
         with pytest.raises(ValueError, match=message):
@@ -420,11 +422,16 @@ def test_the_order_of_classes() -> None:
     for order, message in (
         (words[:2], r"order: got 'stable', 'worse' without 'admitted', expected all"),
         ([*words, "dead"], r"order: got 'dead', expected classes of 'y': 'admitted'"),
-        (["worse", "worse"], r"order: got \['worse', 'worse'\], expected the classes"),
+        (
+            ["worse", "worse"],
+            r"order: got \['worse', 'worse'\], expected distinct classes",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             clean_for(table, "y", Settings(likelihood="ordinal", order=order))
-    with pytest.raises(ValueError, match="expected none, or the likelihood 'ordinal'"):
+    with pytest.raises(
+        ValueError, match="expected no order, or the likelihood 'ordinal'"
+    ):
         clean_for(table, "y", Settings(order=words))
     settings = Settings(likelihood="ordinal")
     data = clean_for(table.assign(y=[1, 2, 10] * 20), "y", settings, **CLASSES)
@@ -505,7 +512,7 @@ def test_smaller_tables_are_the_latest_or_groups(
         (
             {"nhs id": [f"N{n}" for n in np.arange(60) % 15]},
             {},
-            ["--time-column day", "Columns 'patient', 'nhs id' may name"],
+            ["--time-column day", "Columns 'patient', 'nhs id' may say"],
         ),
         ({}, {"time_column": "day"}, []),
         ({}, {"group_column": "patient"}, []),
@@ -520,7 +527,7 @@ def test_unused_columns_are_named_with_the_command(
     for warning, flag in zip(data.warnings, flags, strict=True):
         words = (
             "held out at random. If ",
-            "too much: run gpflow-pep compare a.csv --",
+            "too optimistic: run gpflow-pep compare a.csv --",
             flag,
         )
         assert all(word in warning for word in words)
@@ -534,7 +541,10 @@ def test_names_of_the_groups_are_no_inputs_and_footers_no_rows() -> None:
     table = pd.concat([table, pd.DataFrame([footer])], ignore_index=True)
     data = clean_for(table, "size", Settings(group_column="patient"))
     assert "number" not in data.X and "number" not in data.formats and len(data.X) == 60
-    assert "Dropped column 'number': it names the same rows as 'patient'." in data.notes
+    assert (
+        "Dropped column 'number': it groups the rows in the same way as 'patient'."
+        in data.notes
+    )
     assert "number" in clean_for(table, "size", Settings()).X
 
 
@@ -619,7 +629,7 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     assert "On rows later by 'day' than all training rows (all 2 windows) it" in text
     assert text.count("explains") == 2
     card = " ".join(model_card(windows).split())
-    assert "are guesses, but for later rows by 'day', of which the scores are." in card
+    assert "are guesses, except later rows by 'day', which give the scores." in card
     assert "2 windows. Each window is tested on rows later by 'day'" in legend(windows)
     groups = compare(visits(), "size", group_column="patient", details=False, **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_

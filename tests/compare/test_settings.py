@@ -10,7 +10,7 @@ import pytest
 from gpflow_pep.compare import Settings, cli
 from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.settings import COUNTS, GAUSSIAN, INITS, KERNELS, LIKELIHOODS
-from gpflow_pep.estimators import parts
+from gpflow_pep.estimators.single import parts
 from gpflow_pep.tables.cleaning import clean
 
 

@@ -183,12 +183,13 @@ def test_files_without_names(read: Any, text: str) -> None:
     assert list(found) == ["x0", "x1", "x2"] and len(found) == text.count("\n")
     (note,) = found.attrs["notes"]
     assert (
-        "so it is a row: the columns are named x0 to x2" in note and "--header" in note
+        "so it is read as a row. The columns are called x0 to x2" in note
+        and "--header" in note
     )
     named = read(text, header=False)
     pd.testing.assert_frame_equal(named, found)
     (note,) = named.attrs["notes"]
-    assert note == "The columns are named x0 to x2, and --target may be such a name."
+    assert note == "The columns are called x0 to x2; use these names for --target."
 
 
 @pytest.mark.parametrize(
@@ -260,10 +261,10 @@ def test_excel(book: Any, tmp_path: Path) -> None:
     found = book(One=titled, Other=[["x"], [1]])
     assert list(found) == CELLS[0] and len(found) == 9 and found.attrs["sheet"] == "One"
     assert found.attrs["notes"] == [
-        "Read the sheet 'One', the first of 'One', 'Other' (--sheet names another).",
+        "Read the sheet 'One', the first of 'One', 'Other' (--sheet selects another).",
         (
             "Left out 2 lines above the column names: 'Sales report' and so on"
-            " (--header takes the first line as names)."
+            " (--header reads the first line as names)."
         ),
     ]
     assert list(read_table(tmp_path / "t.xlsx", sheet="Other")["x"]) == [1]
@@ -302,7 +303,7 @@ def test_excel_without_names(book: Any) -> None:
     rows = [[i, i % 3 + 9, f"w{i % 2}"] for i in range(20)]
     found = book(A=rows)
     assert list(found) == ["x0", "x1", "x2"] and len(found) == 20
-    assert "so it is a row" in found.attrs["notes"][0]
+    assert "so it is read as a row" in found.attrs["notes"][0]
     assert list(book({"header": True}, A=rows)) == ["0", "9", "w0"]
     twice = book(A=[["a", "b", "a"], [1, 2, 3]])
     assert list(twice) == ["a (1)", "b", "a (2)"] and len(twice.attrs["notes"]) == 1
@@ -319,14 +320,14 @@ def test_excel_without_names(book: Any) -> None:
 def test_columns_that_share_a_name(read: Any, text: str, names: list[str]) -> None:
     found = read(text)
     assert list(found) == names and found.iloc[0].tolist() == [1, 2, 3]
-    assert any("Columns that share the name" in note for note in found.attrs["notes"])
+    assert any("Columns with the same name" in note for note in found.attrs["notes"])
 
 
 @pytest.mark.parametrize(
     "rows, message",
     [
         ([], "has no sheet with rows"),
-        ([["a", "b"]], "has no rows in the sheet 'A', expected some under the names"),
+        ([["a", "b"]], "has no rows in the sheet 'A', expected rows below the names"),
     ],
 )
 def test_excel_without_a_table(book: Any, rows: Any, message: str) -> None:
@@ -335,7 +336,7 @@ def test_excel_without_a_table(book: Any, rows: Any, message: str) -> None:
 
 
 def test_a_sheet_that_is_named_and_empty(book: Any) -> None:
-    with pytest.raises(ValueError, match="has no rows in the sheet 'B', expected some"):
+    with pytest.raises(ValueError, match="has no rows in the sheet 'B', expected rows"):
         book({"sheet": "B"}, A=[["a", "b"], [1, 2]], B=[])
 
 
@@ -372,7 +373,7 @@ def test_parquet(read: Any) -> None:
     [
         ("", {}, r"is empty, expected a line of column names and rows"),
         ("\n \n", {}, r"is empty"),
-        ("a,b\n", {}, r"only a line of column names \(a, b\), expected rows under it"),
+        ("a,b\n", {}, r"only a line of column names \(a, b\), expected rows below it"),
         (
             "a,b\n1,2\n1,2,3\n",
             {},
@@ -394,14 +395,14 @@ def test_parquet(read: Any) -> None:
         (
             b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,
             {},
-            r"is no text .* control characters",
+            r"is not text .* control characters",
         ),
         (
             gzip.compress(TEXT.encode(), mtime=0)[:40],
             {},
-            r"cannot be read .* how it was written",
+            r"cannot be read .* how the file was written",
         ),
-        (zipped(b"x", "a.csv", "b.csv"), {}, r"has 2 files in it, expected one"),
+        (zipped(b"x", "a.csv", "b.csv"), {}, r"contains 2 files, expected one"),
         (
             zipped(b"x", "[Content_Types].xml", "xl"),
             {},
@@ -422,12 +423,12 @@ def test_parquet(read: Any) -> None:
         (
             b"a,b\n\xff,1\n",
             {"encoding": "utf-8"},
-            r"is not in the encoding utf-8 .* Name another",
+            r"is not in the encoding utf-8 .* Pass another",
         ),
         (TEXT, {"sep": ""}, r"sep: got '', expected one character"),
         (TEXT, {"sep": '"'}, r"sep: got '\"', expected one character"),
         (TEXT, {"decimal": ";"}, r"decimal: got ';', expected '\.' or ','"),
-        ('a,b\n1,"2\n', {}, r"cannot be read .* how it was written"),
+        ('a,b\n1,"2\n', {}, r"cannot be read .* how the file was written"),
     ],
 )
 def test_what_is_no_table(
@@ -453,7 +454,7 @@ def test_no_file(tmp_path: Path) -> None:
         None,
     ):
         with pytest.raises(
-            ValueError, match=r"(a URL|no path|no name).*Download the table"
+            ValueError, match=r"(a URL|not a path|no name).*Download the table"
         ):
             read_table(place)  # type: ignore[arg-type]
 
@@ -547,10 +548,10 @@ def test_excel_with_a_cover_merged_cells_and_durations(tmp_path: Path) -> None:
     found = read_table(tmp_path / "t.xlsx")
     assert (
         found.attrs["sheet"] == "Data"
-        and "--sheet names another" in found.attrs["notes"][0]
+        and "--sheet selects another" in found.attrs["notes"][0]
     )
     assert list(found["site"]) == ["s0"] * 3 + ["s1"] * 3
     assert found["took"][2] == "24:30:00" and found["size"][0] == "0,100"
     assert found["rate"].dtype == float and found["rate"].isna().sum() == 1
-    with pytest.raises(ValueError, match=r"Name another sheet \(--sheet\) of"):
+    with pytest.raises(ValueError, match=r"Choose another sheet \(--sheet\) of"):
         read_table(tmp_path / "t.xlsx", sheet="Sheet")

@@ -100,7 +100,7 @@ def test_a_power_that_is_assigned(create: Any) -> None:
     powers = np.linspace(0.0, 1.0, 12)
     model.alpha = powers  # another shape: what is compiled does not know of it
     assert_close(model.training_loss(), create(alpha=powers).training_loss(), rtol=1e-9)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="have been replaced"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="were replaced"):
         compiled()
 
 
@@ -121,7 +121,7 @@ def test_point_sites_take_data_and_powers_and_tied_ones_powers() -> None:
     with pytest.raises(ValueError, match=r"got shape \(2,\), expected one number"):
         model.alpha = [0.1, 0.2]
     with pytest.raises(
-        ValueError, match=r"data: got an assignment to .*, which holds none"
+        ValueError, match=r"data: got an assignment to .*, which holds no data"
     ):
         model.data = OLD.data
 

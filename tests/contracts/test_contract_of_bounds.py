@@ -195,7 +195,11 @@ SEPARATE = iv.SeparateIndependentInducingVariables([iv.InducingPoints(OUTPUTS.Z)
             _shared(),
             "kernel: got 3.*expected 2",
         ),
-        (TWO, SEPARATE, "expected one set for all latent functions"),
+        (
+            TWO,
+            SEPARATE,
+            "expected one set of inducing variables for all latent functions",
+        ),
         (
             SeparateIndependent([OUTPUTS.kernel(), OUTPUTS.kernel()]),
             _shared(),

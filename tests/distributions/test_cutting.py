@@ -22,15 +22,14 @@ def fitted() -> PEPRegressor:
     return PEPRegressor(num_inducing=6, random_state=0, **options).fit(X, NUMBERS)
 
 
-def _lowered(ensemble: Any, variance: float) -> Any:
+def _lowered(component: Any, variance: float) -> Any:
     """Replace the variances of f, but for that of the first row of a call."""
-    component = ensemble.components[0]
 
     def moments(X: Any) -> Any:
         mean, computed = component.moments(X)
         return mean, np.where(np.arange(len(X))[:, None] > 0, variance, computed)
 
-    return ensemble._replace(components=(component._replace(moments=moments),))
+    return (component._replace(moments=moments),)
 
 
 def _texts(predict: Callable[[], Any]) -> list[str]:
@@ -44,16 +43,18 @@ def _texts(predict: Callable[[], Any]) -> list[str]:
 def lowered(
     request: Any, fitted: PEPRegressor, tmp_path: Path, monkeypatch: Any
 ) -> Iterator[Callable[[float], Callable[[Any], Any]]]:
-    kept = fitted._numpy_ensembles
+    kept = fitted._numpy_components
 
     def make(variance: float) -> Callable[[Any], Any]:
         if request.param == "scorer":
             export_numpy(tmp_path / "scorer", fitted)
             scorer = load_scorer(tmp_path / "scorer")
-            scorer._ensembles = [_lowered(scorer._ensembles[0], variance)]
+            (model,) = scorer._models
+            lowered = _lowered(model.components[0], variance)
+            scorer._models = [model._replace(components=lowered)]
             return lambda X: scorer.predict(X, return_std=True)
         if request.param == "estimator":
-            fitted._numpy_ensembles = (_lowered(fitted._numpy_ensemble, variance),)
+            fitted._numpy_components = _lowered(fitted._numpy_components[0], variance)
             return lambda X: fitted.predict(X, return_std=True)
         part = fitted.posterior_.posteriors[0]
         predict_f = type(part).predict_f
@@ -64,11 +65,11 @@ def lowered(
             return mean, np.where(rows > 0, variance, computed) + 0.0 * mean
 
         monkeypatch.setattr(type(part), "predict_f", negative)
-        fitted._numpy_ensembles = ()
+        fitted._numpy_components = ()
         return lambda X: fitted.predict(X, return_std=True)
 
     yield make
-    fitted._numpy_ensembles = kept
+    fitted._numpy_components = kept
 
 
 def test_one_warning_of_a_call(
@@ -95,7 +96,7 @@ def test_classes() -> None:
     fitted = PEPClassifier(max_iterations=2, random_state=0, **options)
     fitted.fit(X, NUMBERS > 0.0)
     assert _texts(lambda: fitted.predict_proba(X)) == []
-    fitted._numpy_ensembles = (_lowered(fitted._numpy_ensemble, -1e-3),)
+    fitted._numpy_components = _lowered(fitted._numpy_components[0], -1e-3)
     assert len(_texts(lambda: fitted.predict_proba(X))) == 1
 
 

@@ -14,11 +14,14 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 
 from gpflow_pep.distributions import Recalibration
-from gpflow_pep.estimators import PEPClassifier, class_stack, classifier
-from gpflow_pep.estimators.class_stack import is_ordinal, order_of_labels
+from gpflow_pep.estimators import PEPClassifier, classifier
+from gpflow_pep.estimators.recipe import classes as class_stack
+from gpflow_pep.estimators.recipe.classes import is_ordinal, order_of_labels
+from gpflow_pep.estimators.recipe.recipe import Candidate, Recipe
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.training import Ensemble
 from gpflow_pep.training.fitting.objectives import near_lengthscales
+from gpflow_pep.training.fitting.points import numbers_of_copies, with_data
 
 random = np.random.default_rng(0)
 X = np.exp(random.normal(size=[45, 2]))
@@ -47,7 +50,12 @@ def test_components_are_mixed_by_rows_that_are_left_out(fitted: PEPClassifier) -
     assert not any(
         part.inducing_variable_.trainable_variables for part in fitted.components_
     )
-    densities = np.stack([part.model_.loo_log_density() for part in fitted.components_])
+    densities = np.log(
+        [
+            class_stack._left_out(part)[np.arange(45), numbers_of(part)]
+            for part in fitted.components_
+        ]
+    )
 
     def objective(w: Any) -> float:  # of the weights, with the prior c = 0.1
         return float(
@@ -86,13 +94,31 @@ def test_probabilities_are_those_of_the_classes_in_any_order(
     assert_allclose(fitted.log_densities(XNEW, fitted.predict(XNEW)), np.log(label))
 
 
+def numbers_of(part: PEPClassifier) -> list[int]:
+    """Give the columns of the rows' labels in a component's probabilities."""
+    return [list(part.classes_).index(word) for word in WORDS]
+
+
 def test_rows_are_left_out_of_all_classes(fitted: PEPClassifier) -> None:
+    """Several functions keep the sites of the other rows. One function finds them
+    again, as a refit does: without that the row of most change differs by .01.
+    """
     for part in fitted.components_:
         probability = class_stack._left_out(part)
-        labels = [list(part.classes_).index(word) for word in WORDS]
-        density = np.exp(part.model_.loo_log_density())
-        assert_allclose(probability[np.arange(45), labels], density, atol=1e-6)
         assert_allclose(probability.sum(axis=1), 1.0)
+        found = probability[np.arange(45), numbers_of(part)]
+        with_these_sites = np.exp(part.model_.loo_log_density())
+        if part.likelihood == "softmax":
+            assert_allclose(found, with_these_sites, atol=1e-6)
+            continue
+        inputs, labels = map(np.asarray, part.model_.data)
+        row = int(np.argmax(np.abs(found - with_these_sites)))
+        others = np.arange(45) != row
+        refit = with_data(part.model_, (inputs[others], labels[others]))
+        row_alone = inputs[[row]], labels[[row]]
+        expected = np.exp(refit.predict_log_density(row_alone))
+        assert np.abs(with_these_sites[row] - expected) > 0.005
+        assert_allclose(found[row], expected, atol=0.001)
 
 
 def test_recalibrated_by_rows_that_were_left_out(fitted: PEPClassifier) -> None:
@@ -155,13 +181,13 @@ def test_classes_without_order_have_a_component_with_wrong_labels(
 def test_components_stay_where_the_ordinal_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(*arguments: Any, **options: Any) -> Any:
-        if arguments[3]["likelihood"] != "softmax":
+    def failing(recipe: Recipe, candidate: Candidate, **options: Any) -> Any:
+        if candidate.likelihood != "softmax":
             raise ValueError("no factor")
-        return component(*arguments, **options)
+        return train(recipe, candidate, **options)
 
-    component = class_stack.component
-    monkeypatch.setattr(class_stack, "component", failing)
+    train = Recipe.train
+    monkeypatch.setattr(Recipe, "train", failing)
     fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, WORDS)
     assert [part.inputs for part in fitted.components_] == ["yeo-johnson", "standard"]
 
@@ -258,7 +284,7 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     (part,) = fitted.components_
     assert part.inputs == "yeo-johnson" and fitted.inducing_variable_.Z.trainable
     assert fitted.summary().splitlines()[1].startswith("40 rows, 2 inputs, 2 classes")
-    with pytest.warns(match="The time was over"):
+    with pytest.warns(match="The time ran out"):
         hurried = PEPClassifier(random_state=0, max_seconds=1e-3).fit(X, GRADE > 0)
     assert hurried.components_[0].inputs == "standard"
 
@@ -329,6 +355,33 @@ def test_whether_one_function_and_thresholds_predict_labels(
     assert is_ordinal(p[:, order], np.argsort(order)[labels], np.arange(3)) == expected
 
 
+@pytest.mark.parametrize(
+    "variance, num_inducing, has_copies", [(700.0, 24, False), (20.0, 12, True)]
+)
+def test_rows_are_left_out_as_by_refits(
+    variance: float, num_inducing: int, has_copies: bool, no_training: None
+) -> None:
+    """The sites of the others change without a row, most at large kernel variances."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(24, 2))
+    labels = np.sin(2.0 * rows[:, 1]) + rows[:, 0] + 0.3 * rng.normal(size=24) > 0.0
+    if has_copies:
+        rows[[20, 21]], labels[[20, 21]] = rows[3], labels[3]
+    settings = class_stack.COMMON.settings() | {"num_inducing": num_inducing}
+    part = PEPClassifier(**settings | {"near_rows": 0, "random_state": 0})
+    model = part.fit(rows, labels).model_
+    model.kernel.variance.assign(variance)
+    model.kernel.lengthscales.assign([2.0, 2.0])
+    copies = numbers_of_copies(rows, 1.0 * labels[:, None])
+    found = class_stack._left_out(part, copies)
+    inputs, targets = map(np.asarray, model.data)
+    for row in (0, 3):
+        others = (rows != rows[row]).any(axis=1)
+        without = with_data(model, (inputs[others], targets[others]))
+        expected = without.predict_y(inputs[row : row + 1])[0].numpy()[0, 0]
+        assert_allclose(found[row, 1], expected, atol=0.01)
+
+
 def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
     words = ["stable", "worse", "admitted"]
     x = np.linspace(-1.0, 1.0, 30)[:, None]
@@ -341,5 +394,7 @@ def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
     assert list(model.predict(x[[0, 15, 29]])) == words
     with pytest.raises(ValueError, match=r"order: got 'stable', 'worse' without 'adm"):
         PEPClassifier(order=words[:2], **options).fit(x, labels)
-    with pytest.raises(ValueError, match=r"order: got one for the likelihood 'auto'"):
+    with pytest.raises(
+        ValueError, match=r"order: got an order for the likelihood 'auto'"
+    ):
         PEPClassifier(order=words, num_inducing=4).fit(x, labels)

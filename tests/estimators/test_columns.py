@@ -11,8 +11,8 @@ from gpflow.base import AnyNDArray
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gpflow_pep.estimators import PEPRegressor, SeparateRegressors, export_numpy
-from gpflow_pep.estimators.columns import JOINT, SEPARATE, SHARED, choose
-from gpflow_pep.estimators.stack import Stack
+from gpflow_pep.estimators.recipe.columns import JOINT, SEPARATE, SHARED, choose
+from gpflow_pep.estimators.recipe.stack import Stack
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (28, 1))

@@ -23,7 +23,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 from gpflow_pep.engine.numerics import chunks
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, trainer
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base
+from gpflow_pep.estimators.single import trainer
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import Ensemble, ensemble_weights, maximise
 from gpflow_pep.training.choosing import ensemble
@@ -138,7 +139,8 @@ def test_rows_left_out_judge_many(
     ):
         monkeypatch.setattr(room, name, value)
     alpha = "auto" if is_much_work else "mix"
-    fitted = PEPRegressor("rbf", alpha=alpha, near_rows=0, random_state=0).fit(X, Y)
+    options: dict[str, Any] = {"alpha": alpha, "near_rows": 0, "random_state": 0}
+    fitted = PEPRegressor(**options, batch_size=None).fit(X, Y)
     assert fitted.record_ is not None and fitted.record_.points[0].num_inducing == 4
     on_some = [score.objective for score in fitted.record_.points]
     assert (
@@ -155,11 +157,11 @@ def test_rows_left_out_judge_many(
         x, y = map(np.asarray, model.data)
         assert len(x) == 45
         parts = model.kernel, model.inducing_variable
-        options: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "alpha": model.alpha.numpy(),
             "likelihood": model.likelihood,
         }
-        some = PEPRegression((x[rest], y[rest]), *parts, **options)
+        some = PEPRegression((x[rest], y[rest]), *parts, **settings)
         for found, expected in zip(
             (mean, variance), some.predict_y(x[judged.left_out])
         ):
@@ -244,7 +246,7 @@ def test_no_stage_begins_after_the_end(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fitted = PEPClassifier(max_seconds=seconds, **options).fit(X, labels)
-    assert any("The time was over." in str(each.message) for each in caught)
+    assert any("The time ran out." in str(each.message) for each in caught)
     if alpha == "mix":
         assert (
             len(fitted.model_.models) == 3
@@ -262,14 +264,14 @@ def test_no_stage_begins_after_the_end(
 
 
 def test_minibatches_end_in_time() -> None:
-    with pytest.warns(ConvergenceWarning, match="The time was over"):
+    with pytest.warns(ConvergenceWarning, match="The time ran out"):
         fitted = PEPRegressor(batch_size=10, max_seconds=1e-3, num_inducing=3).fit(X, Y)
     assert fitted.n_iter_ == 10 and np.isfinite(fitted.predict(XNEW)).all()
 
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = PEPRegressor(max_seconds=8.0)
-    train = trainer.Trainer(estimator, 4, time.perf_counter() + 8.0)
+    train = trainer.Trainer(estimator._training(), 4, time.perf_counter() + 8.0)
     monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
     assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
 
@@ -279,7 +281,7 @@ def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (NO_STEP, 1e-6, True),
         (NO_STEP, 1e-3, False),
-        ("The time was over.", 0.0, False),
+        ("The time ran out.", 0.0, False),
     ],
 )
 def test_a_line_search_without_a_step_starts_once_more(

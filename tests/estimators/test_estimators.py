@@ -19,9 +19,10 @@ from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, parts
-from gpflow_pep.estimators.parts import KERNELS
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.separate import SeparateRegressors
+from gpflow_pep.estimators.single import parts
+from gpflow_pep.estimators.single.parts import KERNELS
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.tables import TableEncoder, recognise
 from gpflow_pep.training.choosing.ensemble import ensemble_posterior
@@ -98,7 +99,7 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
         np.exp(classifier.predict_log_proba(X)), np.exp(np.log(probability))
     )
     assert classifier.score(X, LABELS) > 0.6
-    with pytest.raises(ValueError, match="y: got labels that are none of"):
+    with pytest.raises(ValueError, match="y: got labels that are not among"):
         classifier.log_score(X, np.full(60, "other"))
 
 
@@ -297,7 +298,7 @@ def test_own_kernel_and_points_are_copied() -> None:
         ),
         (
             {"ard": 0.5, "objective": "loo"},
-            r"got 'evidence\+loo', .* number as ard",
+            r"got 'loo', .* number as ard",
         ),
         (
             {"noise": "odd"},
@@ -382,7 +383,12 @@ def test_refused(change: dict[str, Any], message: str) -> None:
             r"X: got 1e\+200 in row 3 .*, expected numbers below",
         ),
         (PEPRegressor(), X, np.r_[-1e160, Y[1:]], r"y: got -1e\+160 in row 0"),
-        (PEPRegressor(), X, 1e-170 * Y, "y: got .*e-1.. at most, expected some above"),
+        (
+            PEPRegressor(),
+            X,
+            1e-170 * Y,
+            "y: got at most .*e-1.., expected values above",
+        ),
         (
             PEPClassifier(),
             X,
@@ -406,7 +412,10 @@ def test_refused_by_fit_and_predict(regressor: PEPRegressor) -> None:
     for call, message in (
         (lambda: regressor.predict(X[:1] * 0.0 - 1e160), r"X: got -1e\+160 in row 0"),
         (lambda: regressor.log_score(X, Y[:-1]), "inconsistent"),
-        (lambda: regressor.log_score(X, np.where(Y[0] == Y, np.nan, Y)), "NaN"),
+        (
+            lambda: regressor.log_score(X, np.where(Y[0] == Y, np.nan, Y)),
+            r"no target in 1 row .* without a target\.",
+        ),
         (lambda: regressor.predict(X, return_std=True, return_cov=True), "got both"),
         (lambda: regressor.predict_quantiles(X, [0.0, 0.5]), "quantiles: got"),
     ):

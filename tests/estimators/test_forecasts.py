@@ -19,16 +19,16 @@ from gpflow_pep.estimators import (
     load_estimator,
     save_estimator,
 )
-from gpflow_pep.estimators.forecasts import latest_rows
-from gpflow_pep.estimators.inputs import fit_yeo_johnson
-from gpflow_pep.scoring import load_scorer
-from gpflow_pep.training.fitting.exact import (
+from gpflow_pep.estimators.recipe.forecasts import latest_rows
+from gpflow_pep.estimators.single.exact import (
     SLOPE,
     SMOOTH,
     Hyperparameters,
     _factors,
     evidence,
 )
+from gpflow_pep.estimators.single.inputs import fit_yeo_johnson
+from gpflow_pep.scoring import load_scorer
 
 
 def level(years: int) -> pd.DataFrame:
@@ -69,7 +69,7 @@ def test_the_time_is_not_bent_and_has_a_line_in_each_component(forecast: Any) ->
         years = part.input_scaler_.transform(past[["month", "year"]].to_numpy())[:, 1]
         assert_allclose(np.diff(years), np.diff(years)[0])
         assert len(part.model_.data[0]) == 180  # the latest rows are given back
-    assert "all but the latest 36, which judge" in model.summary()
+    assert "all rows but the latest 36, which judge" in model.summary()
 
 
 def test_saved_and_exported(forecast: Any, tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_the_latest_rows_share_no_time_with_others() -> None:
     "time, message",
     [
         ("day", "time: got 'day', expected one of the columns .'a', 'b'."),
-        (2, "time: got 2, expected a name, or a place from 0 to 1"),
-        (True, "time: got True, expected a name, or a place"),
-        (0.0, "time: got 0.0, expected a name, or a place"),
+        (2, "time: got 2, expected a name, or a position from 0 to 1"),
+        (True, "time: got True, expected a name, or a position"),
+        (0.0, "time: got 0.0, expected a name, or a position"),
     ],
 )
 def test_refused(time: Any, message: str) -> None:

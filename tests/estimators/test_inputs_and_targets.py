@@ -18,11 +18,11 @@ from gpflow_pep.estimators import (
     PEPClassifier,
     PEPRegressor,
     SeparateRegressors,
-    inputs,
 )
 from gpflow_pep.estimators.classifier import log_of_labels
-from gpflow_pep.estimators.inputs import filled
-from gpflow_pep.estimators.outputs import as_outputs
+from gpflow_pep.estimators.single import inputs
+from gpflow_pep.estimators.single.inputs import filled
+from gpflow_pep.estimators.single.outputs import as_outputs
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (60, 1))
@@ -66,7 +66,7 @@ def test_targets_with_a_narrower_support_are_not_standardised(name: str) -> None
     expected = model.model_.predict_y(model.input_scaler_.transform(X))
     assert_allclose(mean, expected[0][:, 0])
     assert_allclose(std**2, expected[1][:, 0])
-    with pytest.raises(ValueError, match=f"return_cov: got it with {name}"):
+    with pytest.raises(ValueError, match=f"return_cov: got True with {name}"):
         model.predict(X, return_cov=True)
 
 
@@ -99,7 +99,8 @@ def test_noise_by_a_second_latent_function(tmp_path: Path) -> None:
     assert_allclose(median, mean, atol=0.1 * std.max())
     assert_allclose(high - low, 2.0 * std, rtol=0.25)
     assert np.isfinite(model.log_score(X, y))
-    assert_array_equal(saved(model, tmp_path).predict(rows), mean)
+    with pytest.raises(ValueError, match="got a function that the constructor makes"):
+        saved(model, tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -150,7 +151,7 @@ ONE, SEVERAL = PEPRegressor(**SMALL), PEPClassifier(**SMALL)
                 PEPClassifier(likelihood=likelihood, **SMALL),
                 X,
                 labels,
-                rf"likelihood: got .* classes, expected .*not {number}",
+                rf"likelihood: got .* classes, expected .*not of {number}",
             )
             for likelihood, labels, number in (
                 (lik.MultiClass(6), LABELS, 6),

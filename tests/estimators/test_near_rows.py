@@ -19,9 +19,9 @@ from gpflow_pep.estimators import (
     PEPRegressor,
     classifier,
     export_numpy,
-    trainer,
 )
-from gpflow_pep.scoring.ensemble import predictive
+from gpflow_pep.estimators.single import trainer
+from gpflow_pep.scoring.components import predictive
 from gpflow_pep.training import Ensemble, NearRows
 from gpflow_pep.training.fitting.objectives import copy_of
 
@@ -81,8 +81,8 @@ def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
         )
         assert len({id(model) for model in other.model_.models}) == 3
         assert isinstance(other.model_.near[-1], NearRows)
-    for numpy_alone in (fitted._numpy_ensemble, of_numpy._ensembles[0]):
-        found = predictive(numpy_alone, fitted._inputs(XNEW), Units())
+    for mixture in (fitted._mixture_in_numpy(), of_numpy._models[0][:2]):
+        found = predictive(*mixture, fitted._inputs(XNEW), Units())
         assert_allclose(found.means, parts[0], rtol=0, atol=1e-8)
         assert_allclose(found.variances, parts[1], rtol=1e-8)
     with np.load(
@@ -168,7 +168,7 @@ def test_all_forms_know_near_labels(labels: PEPClassifier, tmp_path: Path) -> No
         assert_allclose(numpy_alone.predict_proba(NEW), expected, rtol=0, atol=1e-8)
         one = np.concatenate([numpy_alone.predict_proba(row[None]) for row in NEW])
         assert_allclose(one, expected, rtol=0, atol=1e-8)
-    assert labels._numpy_ensemble is not None
+    assert labels._numpy_components
     assert_array_equal(of_numpy.far_rows(NEW), labels.far_rows(NEW))
 
 
@@ -179,7 +179,9 @@ def test_of_another_power_tensorflow_predicts(
     models = [model.models[0], copy_of(model.models[1])]
     models[1].alpha = 0.5
     other._set_model(Ensemble(models, model.weights.numpy(), near=model.near))
-    assert other._numpy_ensemble is None and len(other.predict_proba(NEW)) == len(NEW)
+    assert other._mixture_in_numpy()[0] == () and len(other.predict_proba(NEW)) == len(
+        NEW
+    )
     with pytest.raises(
         ValueError, match="near rows of Bernoulli, or of a power below 1"
     ):

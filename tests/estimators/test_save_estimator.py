@@ -307,7 +307,7 @@ def test_classes_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "model_" in fitted.__getstate__()  # in a save alone skops sees another state
     monkeypatch.delitem(sys.modules, __name__)
     with pytest.raises(
-        ValueError, match=f"got a class of the module {__name__}, .* Import it"
+        ValueError, match=f"got a class of the module {__name__}, .* Import the module"
     ):
         load_estimator(tmp_path)
 
@@ -497,13 +497,13 @@ def test_places_where_no_folder_can_be(
     (tmp_path / "file").write_text("mine")
     model, got = (
         load_estimator(saved),
-        r"(cannot be written|got a URL|no path|no name).*",
+        r"(cannot be written|got a URL|not a path|no name).*",
     )
     for write in (save_estimator, pep.estimators.export_numpy):
         with pytest.raises(ValueError, match=got + "Choose another folder"):
             write(place, model)  # type: ignore[operator]
     for read in (load_estimator, load_scorer):
-        with pytest.raises(ValueError, match=r"no file|URL|no path|no name"):
+        with pytest.raises(ValueError, match=r"no file|URL|not a path|no name"):
             read(place)  # type: ignore[operator]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -536,9 +536,9 @@ def without_numbers(description: Any, arrays: dict[str, Any]) -> None:
         (write("model.json", "[" * 100_000), "is damaged"),
         (write("model.json", "[]"), "got format None, expected format 8"),
         (write("model.json", '{"format": 3}'), "got format 3, expected format 8"),
-        (write("model.json", '{"format": 8}'), "digest of the files is another"),
+        (write("model.json", '{"format": 8}'), "digest of the files differs"),
         (write("arrays.npz", ""), "is damaged"),
-        (lambda folder: rewrite(folder, without_numbers), "no finite numbers"),
+        (lambda folder: rewrite(folder, without_numbers), "not finite numbers"),
         (in_model("class", "SVGP"), "do not describe an estimator"),
         (in_model("kernel", {"function": "exp"}), "do not describe an estimator"),
         (in_model("alpha", 7.0), "do not describe an estimator"),

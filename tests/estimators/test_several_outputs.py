@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.metrics import r2_score
 
 from gpflow_pep.estimators import PEPRegressor, export_numpy
+from gpflow_pep.estimators.recipe import regression
 from gpflow_pep.estimators.separate import SeparateRegressors
 from gpflow_pep.likelihoods import PerOutput
 from gpflow_pep.training.choosing.ensemble import Ensemble, EnsemblePosterior
@@ -149,7 +150,7 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shared:  # the steps are limited
-        monkeypatch.setattr("gpflow_pep.estimators.stack.EXACT_BY_SCOUT", 60)
+        monkeypatch.setattr(regression, "EXACT_BY_SCOUT", 60)
     rows, targets = table(shared)
     some = targets[:80].copy()
     some[:9, 1] = np.nan
@@ -296,7 +297,7 @@ def test_number_of_latent_functions(no_training: None) -> None:
     for each in (model, independent):
         assert not each.far_rows(X).any() and each.far_rows(X + 50.0).all()
     with pytest.raises(
-        ValueError, match="known: got them with outputs that are independent"
+        ValueError, match="known: got known targets for independent outputs"
     ):
         independent.predict(X, known=Y)
     one = PEPRegressor(**SMALL).fit(X, COMPLETE[:, 0])
@@ -319,7 +320,7 @@ def test_own_mixtures_and_likelihoods_are_copied(no_training: None) -> None:
     )
     assert model.kernel_ is not kernel
     with pytest.raises(
-        ValueError, match="num_latent: got 1, expected 2, which the kernel has"
+        ValueError, match="num_latent: got 1, expected 2, the number in the kernel"
     ):
         PEPRegressor(kernel, num_latent=1, **SMALL).fit(X, Y)
 
@@ -382,7 +383,7 @@ def test_refused(options: dict[str, Any], targets: AnyNDArray, message: str) -> 
 
 
 def test_refused_by_predictions(fitted: PEPRegressor) -> None:
-    with pytest.raises(ValueError, match="return_cov: got it with several columns"):
+    with pytest.raises(ValueError, match="return_cov: got True with several columns"):
         fitted.predict(X, return_cov=True)
     with pytest.raises(ValueError, match="known: got 1 column, expected 2"):
         fitted.predict(X, known=Y[:, :1])

@@ -20,20 +20,15 @@ from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpflow_pep.distributions import Recalibration
-from gpflow_pep.estimators import (
-    PEPClassifier,
-    PEPRegressor,
-    base,
-    regressor,
-    stack,
-    trainer,
-)
-from gpflow_pep.estimators.inputs import fit_yeo_johnson
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, regressor
+from gpflow_pep.estimators.recipe import regression as stack
+from gpflow_pep.estimators.single import trainer
+from gpflow_pep.estimators.single.exact import fit_exact
+from gpflow_pep.estimators.single.inputs import fit_yeo_johnson
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
 from gpflow_pep.training.fitting import points
-from gpflow_pep.training.fitting.exact import fit_exact
 from gpflow_pep.training.fitting.objectives import near_lengthscales
 
 RNG = np.random.default_rng(0)
@@ -119,7 +114,9 @@ def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
     f, sd = stacked.predict_f(ROWS, return_std=True)
     _, of_y = stacked.predict(ROWS, return_std=True)
     assert f.shape == sd.shape == (9,) and (sd < of_y).all()
-    with pytest.raises(ValueError, match="return_cov: got it of several models"):
+    with pytest.raises(
+        ValueError, match="return_cov: got True for an estimator that mixes"
+    ):
         stacked.predict(ROWS, return_cov=True)
 
 
@@ -128,7 +125,7 @@ def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> No
     loaded, pickled, _ = check_forms(stacked, tmp_path, rows, np.linspace(0.5, 2.0, 10))
     assert_allclose(loaded.sample_y(ROWS, 3), stacked.sample_y(ROWS, 3), rtol=1e-6)
     for part in pickled.components_:
-        part._numpy_ensembles = ()  # so that TensorFlow predicts
+        part._numpy_components = ()  # so that TensorFlow predicts
     expected = stacked.predict(rows, return_std=True)
     assert_allclose(pickled.predict(rows, return_std=True), expected, rtol=1e-7)
 
@@ -319,7 +316,7 @@ def test_rows_as_points_are_exact_regression(kernel: str) -> None:
 def test_time_ends_training() -> None:
     began = time.process_time()
     with pytest.warns(
-        ConvergenceWarning, match=r"The time was over\. Raise max_iterations or max"
+        ConvergenceWarning, match=r"The time ran out\. Raise max_iterations or max"
     ):
         fitted = PEPRegressor(max_seconds=1e-3).fit(X, Y)
     assert len(fitted.components_) == 1 and "weight" not in fitted.summary()
@@ -335,11 +332,15 @@ def test_time_ends_training() -> None:
             np.column_stack([Y, np.where(Y > 1.0, Y, np.nan)]),
             "They are left out",
         ),
-        (PEPClassifier, np.arange(60.0)[:, None], "They stay, as trials"),
-        (PEPRegressor, 1.0 * (Y[:, None] > 1.0), "They stay, as trials"),
-        (PEPRegressor, np.arange(60.0)[:, None], "They stay, as trials"),
+        (PEPClassifier, np.arange(60.0)[:, None], "They are kept, as trials"),
+        (PEPRegressor, 1.0 * (Y[:, None] > 1.0), "They are kept, as trials"),
+        (PEPRegressor, np.arange(60.0)[:, None], "They are kept, as trials"),
         (PEPRegressor, np.arange(60.0)[:, None] - 1.0, "They are left out"),
-        (PEPRegressor, (np.arange(60.0)[:, None] % 9.0) / 2.0, "They stay, as trials"),
+        (
+            PEPRegressor,
+            (np.arange(60.0)[:, None] % 9.0) / 2.0,
+            "They are kept, as trials",
+        ),
         (PEPRegressor, (np.arange(60.0)[:, None] % 10.0) / 2.0, "They are left out"),
     ],
 )
@@ -349,12 +350,14 @@ def test_copies_leave_training(
 ) -> None:
     """Whatever their share, but for trials that came out alike."""
     rows = np.tile(X, (10, 1))[:number], np.tile(y, (10, 1))[:number]
-    many = f"{number - 60} of {number} rows are copies of others, inputs and y. "
+    many = f"{number - 60} of {number} rows are copies of others, in inputs and y. "
     with pytest.warns(match=f"{many}{fate}"):
         left = np.hstack(kind()._known_rows(*rows))
-    stay = "stay" in fate
+    stay = "kept" in fate
     assert_allclose(left, np.hstack(rows if stay else [X, y]))
-    advice = fate if stay else "They stay, as a setting gives one model. Remove"
+    advice = (
+        fate if stay else "They are kept, because the settings select a single model"
+    )
     with pytest.warns(match=f"{many}{advice}"):  # of one model
         assert len(kind(alpha=0.5)._known_rows(*rows)[0]) == number
 
@@ -367,7 +370,7 @@ def test_copies_count_once(stacked: PEPRegressor) -> None:
     assert_allclose(
         fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9
     )
-    with pytest.warns(match="X: all rows are the same"):
+    with pytest.warns(match="X: all rows are identical"):
         fitted._known_rows(np.ones([5, 2]), Y[:5, None])
 
 
@@ -456,13 +459,13 @@ def test_scouts_of_more_rows(
     fitted = PEPRegressor(random_state=0, max_seconds=1000.0).fit(X, Y)
     (part,), recalibration = fitted.components_, fitted.recalibration_
     assert_allclose([fitted.weights_, fitted.mean_weights_], 1.0, rtol=1e-12)
-    tried = "Matern, transforms"
+    tried = "Matern, Yeo-Johnson inputs, warped targets"
     if most == 100:
-        tried = "additive kernel, transforms, varying noise"
+        tried = "additive kernel, Yeo-Johnson inputs, warped targets, varying noise"
     (line, *_) = fitted.summary().splitlines()
     assert f"in a trial with 25, the model with {tried} is " in line
     if most == 100:
-        gains = "better than the one with Matern on 35 others by" in line
+        gains = "better than the one with Matern on 35 other rows by" in line
         assert part._is_exact and part.warp == gains and part.n_iter_ <= stack.FEW_STEPS
         assert (
             fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0

@@ -18,7 +18,7 @@ from scipy.stats import norm
 
 from gpflow_pep.distributions import Units
 from gpflow_pep.estimators import PEPRegressor
-from gpflow_pep.estimators.target_units import likelihood_in
+from gpflow_pep.estimators.single.target_units import likelihood_in
 from gpflow_pep.likelihoods import LogLinear, LogNormal, PerOutput, Tobit
 from gpflow_pep.models import PEP
 
@@ -110,7 +110,7 @@ def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
                 by_name.alpha_scores_[alpha], score - LOG_Y.mean(), rtol=1e-6
             )
     with pytest.raises(
-        ValueError, match=r"return_cov: got it with (log_normal|a warped target)"
+        ValueError, match=r"return_cov: got True with (log_normal|a warped target)"
     ):
         by_name.predict(ROWS, return_cov=True)
 

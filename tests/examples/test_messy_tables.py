@@ -22,7 +22,7 @@ EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
     ),
     "airfoil.dat": (
         "x0 x1 x2 x3",
-        ["so it is a row: the columns are named x0 to x4"],
+        ["so it is read as a row. The columns are called x0 to x4"],
         [],
     ),
     "wind.csv": (
@@ -42,7 +42,7 @@ EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
     "survey.csv": (
         "smoker city age weight",
         [
-            "'ill': 'YES', 'yes' are taken as 'Yes'",
+            "'ill': 'YES', 'yes' are read as 'Yes'",
             "121 of 210 rows have the same inputs",
         ],
         [],
@@ -56,7 +56,7 @@ EXPECTED: dict[str, tuple[str, list[str], list[str]]] = {
     "auctions.csv": ("age size artist", [], []),
     "calls.csv": (
         "hour staff temperature",
-        ["which are taken as numbers, such as counts"],
+        ["which are treated as numbers, such as counts"],
         [],
     ),
     "fraud.csv": (

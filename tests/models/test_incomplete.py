@@ -142,9 +142,7 @@ REFUSED = {
     "Y: got NaN or infinity in .*": lambda: setattr(
         regression(X, COMPLETE), "data", (X, Y)
     ),
-    "Y: got targets that are missing beside": lambda: regression(
-        X, Y, blocks=np.arange(N)
-    ),
+    "Y: got missing targets together": lambda: regression(X, Y, blocks=np.arange(N)),
     "upper_bound: got missing targets": lambda: regression(X, Y).upper_bound(),
     "near: got near rows without targets": lambda: regression(X, Y).posterior(near=3),
     "near: got near rows without": lambda: regression(X, Y).predict_f(XNEW, near=3),

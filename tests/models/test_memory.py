@@ -186,7 +186,7 @@ def test_outputs_share_the_memory() -> None:
 def test_the_memory_has_a_power_of_its_own() -> None:
     powers = np.linspace(0.0, 1.0, 12)
     before = _regression(BATCHES[0], FIRST, Z, alpha=powers)
-    with pytest.raises(ValueError, match=r"memory: got none of its own power.*Make it"):
+    with pytest.raises(ValueError, match=r"memory: got no power of its own.*Make it"):
         _second(memory=before.remember(), alpha=powers)
     values = []
     for of_memory in (0.0, 0.3):
@@ -391,7 +391,7 @@ def test_what_is_refused() -> None:
         r"got inducing points of 1 col.*, expected 2.*Give": {"Z": memory.Z[..., :1]},
         r"got mean of shape \(4,\), expected 2 axes.*Pass": {"mean": memory.mean[0]},
         r"got Z, weights, first and.*Pass": {"weights": memory.weights[..., 1:]},
-        r"got 1.5, expected a number in \[0, 1\].*None stands for": {"alpha": 1.5},
+        r"got 1.5, expected a number in \[0, 1\].*None selects the": {"alpha": 1.5},
     }
     wrong = {
         message: memory._replace(**changes) for message, changes in refused.items()
@@ -413,7 +413,7 @@ def test_what_is_refused() -> None:
     bounds = at_0.elbo, at_0.upper_bound, tf.function(at_0.elbo), point.elbo
     for refusing in (*bounds, model.elbo, model.upper_bound):
         with pytest.raises(
-            ValueError, match=r"got a model with a memory, expected one that has.*U"
+            ValueError, match=r"got a model with a memory, expected a model that has.*U"
         ):
             refusing()
     model.inducing_variable = gpflow.inducing_variables.InducingPoints(MORE)

@@ -456,7 +456,7 @@ ZEROS, fixed = np.zeros((5, P)), partial(converged, "four", 0.5)
 REFUSED = {
     "W: got shape": lambda: _of(3, P, Gaussian()),
     "likelihoods: got 4, expected 3": lambda: _of(3, 3, likelihood("four")),
-    "likelihood: got MultiClass, expected one of a single": lambda: _of(
+    "likelihood: got MultiClass, expected a likelihood of a single": lambda: _of(
         P, P, gpflow.likelihoods.MultiClass(3)
     ),
     "num_latent_gps: got 3, expected 2": lambda: model("four", num_latent_gps=3),
@@ -471,7 +471,7 @@ REFUSED = {
         )
     ),
     "blocks: got a model": lambda: regression(blocks=np.arange(N)),
-    "given: got it with full_cov": (
+    "given: got outputs together with full_cov": (
         lambda: fixed().predict_f(XNEW, full_cov=True, given=ZEROS)
     ),
     "Y: got 1 column": lambda: regression().predict_f(XNEW, given=ZEROS[:, :1]),

@@ -15,11 +15,8 @@ from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal, norm
 
 from gpflow_pep.distributions import Predictive, Units
-from gpflow_pep.likelihoods import LogLinear
-from gpflow_pep.models import PEPRegression
-from gpflow_pep.training import weights_of_means
-from gpflow_pep.training.fitting import exact as fitting
-from gpflow_pep.training.fitting.exact import (
+from gpflow_pep.estimators.single import exact as fitting
+from gpflow_pep.estimators.single.exact import (
     KERNELS,
     STEPS_OF_STARTS,
     Hyperparameters,
@@ -27,6 +24,9 @@ from gpflow_pep.training.fitting.exact import (
     fit_exact,
     start_after,
 )
+from gpflow_pep.likelihoods import LogLinear
+from gpflow_pep.models import PEPRegression
+from gpflow_pep.training import weights_of_means
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (14, 2))
@@ -131,7 +131,8 @@ def test_inputs_that_are_missing_or_far_away() -> None:
     far = noise(np.array([[1e9, 1.0], [3.0, 1.0]]))[:, 0]
     assert_allclose(far, noise_at(np.array([[3.0, 1.0]] * 2)))
     with pytest.raises(
-        ValueError, match="LogLinear: got 3 inputs, expected 2, as it was made for"
+        ValueError,
+        match="LogLinear: got 3 inputs, expected 2, the number for which it was made",
     ):
         noise(np.ones((1, 3)))
     with pytest.raises(ValueError, match="variance: got 0"):

@@ -27,8 +27,8 @@ import gpflow_pep as pep
 from gpflow_pep.distributions import Units
 from gpflow_pep.engine.factors import num_classes
 from gpflow_pep.engine.numerics.nearest_in_numpy import nearest_rows
-from gpflow_pep.estimators.describing import Describer
-from gpflow_pep.estimators.numpy_parts import describe_posterior
+from gpflow_pep.estimators.single.describing import Describer
+from gpflow_pep.estimators.single.numpy_parts import describe_posterior
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.likelihoods import (
     LogLinear,
@@ -37,7 +37,7 @@ from gpflow_pep.likelihoods import (
     predict_mean_and_var,
 )
 from gpflow_pep.likelihoods import class_probabilities as tilted_probabilities
-from gpflow_pep.scoring import ensemble
+from gpflow_pep.scoring import components
 from gpflow_pep.scoring.kernels import KINDS, covariance_with, variance_of
 from gpflow_pep.scoring.largest import prob_each_largest
 from gpflow_pep.scoring.likelihoods import (
@@ -90,6 +90,10 @@ def read(value: Any) -> Any:
     if isinstance(value, EnsemblePosterior):
         return Reader(describe.arrays)(describe_posterior(value, describe))
     return Reader(describe.arrays)(describe(value, "part"))
+
+
+def mixture(described: Any) -> Any:
+    return [*map(components.component_of, described["components"])]
 
 
 # Kernels.
@@ -216,19 +220,17 @@ def assert_same_moments(
     tolerance = {"rtol": 1e-10, "atol": 1e-11, **tolerance}
     for rows in sets:
         for new, expected in zip(
-            ensemble.latent_moments(component, rows), predict(rows)
+            components.latent_moments(component, rows), predict(rows)
         ):
             assert_allclose(new, expected, **tolerance)
 
 
 def test_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior = three()
-    prepared = ensemble.ensemble_of(read(posterior))
-    for component, tensors in zip(
-        prepared.components, posterior.posteriors, strict=True
-    ):
+    prepared, weights = mixture(read(posterior)), posterior.weights.numpy()
+    for component, tensors in zip(prepared, posterior.posteriors, strict=True):
         assert_same_moments(component, tensors.predict_f, [XNEW, XNEW[:1]])
-    found = ensemble.predictive(prepared, XNEW, Units())
+    found = components.predictive(prepared, weights, XNEW, Units())
     moments, y = found.moments(), RNG.normal(size=(9, 1))
     assert_allclose(
         moments, [part[:, 0] for part in posterior.predict_y(XNEW)], rtol=1e-10
@@ -238,8 +240,8 @@ def test_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     q = np.array([1e-4, 0.05, 0.31, 0.5, 0.95, 0.999])
     expected = posterior.predict_quantiles(XNEW, q)[:, 0]
     assert_allclose(found.quantiles(q), expected, rtol=1e-10, atol=1e-11)
-    monkeypatch.setattr(ensemble, "CHUNK", 4)
-    chunks = ensemble.predictive(prepared, XNEW, Units())
+    monkeypatch.setattr(components, "CHUNK", 4)
+    chunks = components.predictive(prepared, weights, XNEW, Units())
     assert_allclose(chunks.moments(), moments, rtol=1e-12)
 
 
@@ -263,7 +265,7 @@ def test_moments_of_several_latent_functions(wide: bool) -> None:
     )
     assert ("roots" in described["components"][0]) is not wide
     mixed = EnsemblePosterior([posterior], [model], [MultiClass(3)], [1.0])
-    component = ensemble.ensemble_of(read(mixed)).components[0]
+    component = mixture(read(mixed))[0]
     assert_same_moments(component, model.predict_f, [XNEW])
 
 
@@ -280,9 +282,7 @@ NEAR_KERNELS = {
 
 
 def near_component(model: Any, near: NearRows) -> Any:
-    return ensemble.ensemble_of(
-        read(Ensemble([model], near=[near]).posterior())
-    ).components[0]
+    return mixture(read(Ensemble([model], near=[near]).posterior()))[0]
 
 
 @pytest.mark.parametrize("labels", [False, True])
@@ -345,7 +345,7 @@ def changed(**parts: Any) -> Any:
     described = read(three())
     for component in described["components"]:
         component |= parts
-    return ensemble.ensemble_of(described)
+    return mixture(described)
 
 
 LOG_COUNTS = {"kind": "Poisson", "binsize": 1.0, "invlink": {"function": "exp"}}
@@ -412,12 +412,12 @@ REFUSED: dict[str, Callable[[], Any]] = {
         k.Matern32(), mean_function=TWO, near=NearRows(3, 0.1)
     ),
     "got the likelihood Poisson, expected Gaussian noise": (
-        lambda: ensemble.predictive(
-            changed(likelihood=LOG_COUNTS), XNEW, Units()
+        lambda: components.predictive(
+            changed(likelihood=LOG_COUNTS), np.ones(3) / 3.0, XNEW, Units()
         ).quantiles(np.array([0.5]))
     ),
-    "prediction: got NaN": lambda: ensemble.predictive(
-        changed(kernel=OF_ALL), np.full((1, 2), 1e200), Units()
+    "prediction: got NaN": lambda: components.predictive(
+        changed(kernel=OF_ALL), np.ones(3) / 3.0, np.full((1, 2), 1e200), Units()
     ),
 }
 

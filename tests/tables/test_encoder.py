@@ -111,7 +111,7 @@ def test_columns_are_found_by_name() -> None:
         ),
         (
             lambda X: X.assign(more=1),
-            r"got the columns 'more', expected .* no others. Choose them",
+            r"got the columns 'more', expected .* no others. Select the",
         ),
         (
             lambda X: X.set_axis(["size", "size", "day"], axis=1),

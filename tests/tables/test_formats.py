@@ -216,7 +216,10 @@ def test_cells(cells: list[Any], kind: str, expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     "cells, message",
     [
-        (["950", "1.200"], r"'1.200', which is 1.2 or 1200: .* Choose one: --decimal"),
+        (
+            ["950", "1.200"],
+            r"'1.200', which is 1.2 or 1200; .* Choose a way: --decimal",
+        ),
         (["1,234", "2,345"], r"'1,234', which is (1.234 or 1234|1234 or 1.234)"),
         (
             ["01/02/2021", "03/04/2021"],
@@ -289,7 +292,7 @@ def test_marks_that_a_user_names() -> None:
         ({"decimal": ";"}, r"decimal: got ';', expected '.' or ','"),
         (
             {"decimal": ",", "thousands": ","},
-            r"thousands: got ',', expected one mark, and not",
+            r"thousands: got ',', expected one character, which is not",
         ),
         ({"thousands": "0"}, r"thousands: got '0'"),
         ({"dates": "ydm"}, r"dates: got 'ydm', expected one of dmy, mdy, ymd"),
@@ -369,7 +372,7 @@ def test_other_tables_are_read_in_the_same_way() -> None:
         (
             Format("number", ",", "."),
             "1.5",
-            r"got '1.5' .* with ',' as decimal point. Correct it",
+            r"got '1.5' .* with ',' as decimal point. Correct the",
         ),
         (
             Format("number", unit="kg"),

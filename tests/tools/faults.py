@@ -58,7 +58,7 @@ training/starts/greedy.py: training/starts/test_selection.py
 -d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 +d[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])
 # saving: constrained values where unconstrained belong
-estimators/describing.py: SAVING
+estimators/single/describing.py: SAVING
 -"unconstrained": self._array(value.unconstrained_variable.numpy(), label)
 +"unconstrained": self._array(value.numpy(), label)
 # sweep: a sign in the sites' second moment
@@ -66,14 +66,17 @@ engine/sites/sweep.py: POINT
 -tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
 +tau = -moments.delta2 / (1.0 - power * moments.delta2 * s)
 # variances by NumPy: Q in place of factors
-scoring/ensemble.py: contracts/test_contract_of_variances.py
+scoring/components.py: contracts/test_contract_of_variances.py
 -parts = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
 +parts = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
 # variances by TensorFlow: Q in place of factors
 engine/predictions/posterior.py: contracts/test_contract_of_variances.py
--return plain._conditional_with_precompute(of_v, moments, Xnew, *options)
-+q = [part.value for part in plain._precompute(self)]
-+            return plain._conditional_with_precompute(self, q, Xnew, *options)
+-self._of_v(L), moments, Xnew, full_cov, full_output_cov
++self,
++            [part.value for part in self.gpflow_class._precompute(self)],
++            Xnew,
++            full_cov,
++            full_output_cov,
 # covariances: the residual variance without its projection's square
 engine/prior/evaluate.py: REGRESSION
 -(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
@@ -87,7 +90,7 @@ models/base.py: contracts/test_contract_of_densities.py
 -return log_power_expectation_of_batches(*arguments, alpha=1.0)
 +return self.likelihood.predict_log_density(X, *arguments[2:])
 # constructors: a signature of *arguments and **options
-engine/refusals.py: engine/checks/test_refusals.py::test_constructors_show_arguments
+models/arguments.py: engine/checks/test_refusals.py::test_constructors_show_arguments
 -@wraps(init)
 +@lambda function: function
 # kernels: inputs far from 0 lose their digits
@@ -133,7 +136,7 @@ estimators/base.py: estimators/test_estimators.py
 -fitted = copy.copy(self)
 +fitted = self
 # estimators: columns of targets are taken by their places
-estimators/outputs.py: estimators/test_several_outputs.py
+estimators/single/outputs.py: estimators/test_several_outputs.py
 -return checked[:, [present.index(column) for column in names]]
 +return checked
 # tied: one latent function in the place of those of the kernel
@@ -164,7 +167,7 @@ training/fitting/full_batch.py: training/test_training.py
 +            if _limits:
 +                _limits.pop()
 # several columns: a joint model that is worse is taken
-estimators/columns.py: estimators/test_columns.py
+estimators/recipe/columns.py: estimators/test_columns.py
 -best = max(means, key=means.__getitem__)
 +best = JOINT if JOINT in means else SHARED
 # copies: another thread copies at the same time
@@ -176,7 +179,7 @@ tables/recognising.py: tables/test_dates.py
 -period = "" if words.as_written else find_period(words.counts.index)
 +period = ""
 # exact fits: one start only
-training/fitting/exact.py: models/test_varying_noise.py::test_fine_parts_are_found
+estimators/single/exact.py: models/test_varying_noise.py::test_fine_parts_are_found
 -        if ascent.objective >= fine.objective:
 +        if True:
 """

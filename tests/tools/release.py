@@ -16,9 +16,11 @@ import tempfile
 from pathlib import Path
 
 from matrix import (
+    ACCEPTED,
     Failed,
     build,
     check_contents,
+    check_installed,
     copy_tree,
     make_environment,
     requirements,
@@ -53,7 +55,9 @@ def python_of(readme: str) -> str:
 def try_wheel(python: str, wheel: Path, needed: str, readme: str, folder: Path) -> None:
     """Install a wheel alone, and run what its README shows."""
     inside = make_environment(folder, python, "newest", wheel, needed)
-    print(uv("pip", "check", "--python", inside).strip().splitlines()[-1])
+    checked = check_installed(inside)
+    if checked not in ACCEPTED:
+        raise Failed(checked)
     show = "import gpflow_pep as pep; print(pep.__version__, pep.__file__)"
     version, place = run(inside, "-c", show, cwd=folder).split(maxsplit=1)
     if not place.startswith(str(inside.parents[1])):
@@ -85,7 +89,11 @@ def main() -> None:
         place.mkdir()
         readme = metadata.description or ""
         try_wheel(
-            options.python, wheel, requirements(metadata, extras=()), readme, place
+            options.python,
+            wheel,
+            requirements(metadata, options.python, extras=()),
+            readme,
+            place,
         )
     print(f"{sdist}\n{wheel}")
 

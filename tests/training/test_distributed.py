@@ -152,7 +152,11 @@ def point_pep() -> "pep.models.PEP":
             r"(?=.*set_trainable)(?=.*no effect).*gpflow\.Parameter",
         ),
         (point_pep, {"minibatches": True}, "minibatches of PEP.*Train ARPEP"),
-        (svgp, {"outside": True}, r"model: got one made outside .* strategy\.scope"),
+        (
+            svgp,
+            {"outside": True},
+            r"model: got an object made outside .* strategy\.scope",
+        ),
     ],
 )
 def test_fit_refuses(create: Any, options: dict[str, Any], message: str) -> None:

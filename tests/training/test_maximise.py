@@ -189,7 +189,7 @@ def test_where_training_stops() -> None:
     model = exact()
     before = objective(model)
     record = quiet(model, seconds=1e-9, starts=3)
-    assert record.message == "The time was over." and not record.converged
+    assert record.message == "The time ran out." and not record.converged
     assert (
         record.evaluations == 1 and record.iterations == 0 and len(record.starts) == 1
     )
@@ -198,7 +198,7 @@ def test_where_training_stops() -> None:
     record = quiet(model, tolerance=1e-5)
     assert record.iterations == 0 and record.converged
     assert record.message.startswith(
-        "No step was taken, as the objective is all but flat"
+        "No step was made, because the objective is nearly flat"
     )
 
 
@@ -215,7 +215,7 @@ def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(WholeLoss, "__call__", call)
     record = quiet(classifier(), seconds=3.0, starts=3)
-    assert record.message == "The time was over." and record.compile_seconds == 1.0
+    assert record.message == "The time ran out." and record.compile_seconds == 1.0
     assert 3.0 < clock[0] <= 3.0 + 1.0
 
 

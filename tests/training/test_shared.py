@@ -332,12 +332,12 @@ GPR = gpflow.models.GPR((ROWS, TARGETS), gpflow.kernels.Matern32())
 REFUSED = {
     "model: got GPR, expected a PEPRegression": lambda: on(GPR),
     "a power for each row": lambda: on(of_labels(alpha=HALVES)),
-    "Call maximise alone": lambda: on(of_numbers(MISSING)),
-    "got one with blocks": lambda: on(of_numbers(blocks=np.arange(90) // 9)),
+    "Call maximise directly": lambda: on(of_numbers(MISSING)),
+    "got a model with blocks": lambda: on(of_numbers(blocks=np.arange(90) // 9)),
     "a memory or a power for each row": lambda: on(of_numbers(alpha=HALVES)),
     "num_rows: got 0, expected": lambda: on(of_numbers(), num_rows=0),
     "seed: got -1": lambda: on(of_numbers(), seed=-1),
-    "num_inducing: got 'auto', expected none": lambda: on(
+    "num_inducing: got 'auto', expected no such argument": lambda: on(
         of_numbers(), num_inducing="auto"
     ),
 }

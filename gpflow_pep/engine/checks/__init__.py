@@ -1,6 +1,27 @@
-"""Checks of what users pass: what was got, what was expected, what to do."""
+"""Checks of models' arguments: what was got, what was expected, what to do. Those of
+numbers and arrays are in :mod:`gpflow_pep.engine.refusals`.
+"""
 
 from ..refusals import counted, message, refusal
+from ..refusals.arrays import (
+    as_labels,
+    as_matrix,
+    as_numbers,
+    as_vector,
+    as_vectors,
+    require_finite_rows,
+    require_same_length,
+)
+from ..refusals.numbers import (
+    check_callable,
+    check_choice,
+    check_level,
+    check_number,
+    check_positive,
+    check_real,
+    check_seed,
+    is_number,
+)
 from .arguments import (
     as_pair,
     check_blocks,
@@ -9,20 +30,13 @@ from .arguments import (
     check_incomplete_data,
     check_kernel,
     check_likelihood,
+    check_loop,
     check_mean_function,
     check_new_inputs,
+    check_noise_variance,
     check_num_outputs,
     check_same_float,
     check_single_output,
-)
-from .arrays import (
-    as_labels,
-    as_matrix,
-    as_numbers,
-    as_vector,
-    as_vectors,
-    require_finite_rows,
-    require_same_length,
 )
 from .graph import (
     check_alpha,
@@ -34,16 +48,4 @@ from .graph import (
     refuse_derivatives,
     require,
     require_finite,
-)
-from .numbers import (
-    check_callable,
-    check_choice,
-    check_level,
-    check_loop,
-    check_noise_variance,
-    check_number,
-    check_positive,
-    check_real,
-    check_seed,
-    is_number,
 )

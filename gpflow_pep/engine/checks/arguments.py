@@ -4,13 +4,15 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from gpflow import Parameter
 from gpflow.base import AnyNDArray, Module, RegressionData
-from gpflow.config import default_float
+from gpflow.config import default_float, default_likelihood_positive_minimum
 from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 
 from ..refusals import refusal
-from .arrays import require_finite_rows
+from ..refusals.arrays import require_finite_rows
+from ..refusals.numbers import check_positive, check_real
 
 
 def check_data(
@@ -40,7 +42,7 @@ def check_data(
         num_X, num_Y = tf.shape(X).numpy()[0], tf.shape(Y).numpy()[0]
     if num_X is not None and num_Y is not None and num_X != num_Y:
         got = f"{num_X} and {num_Y} rows"
-        expected = "as many of one as of the other"
+        expected = "the same number of rows in both"
         raise refusal(
             "X and Y", got, expected, "Check that X and Y come from the same rows."
         )
@@ -62,7 +64,10 @@ def check_incomplete_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
     X, Y = check_data(data, missing_targets=True)
     if tf.executing_eagerly() and np.isnan(Y).all():
         raise refusal(
-            "Y", "NaN alone", "some targets that were observed", "Check how Y was read."
+            "Y",
+            "NaN alone",
+            "at least one target that is not missing",
+            "Check how Y was read.",
         )
     return X, Y
 
@@ -71,7 +76,8 @@ def as_pair(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
     """Convert a pair of arrays to tensors."""
     if isinstance(data, tf.data.Dataset):
         remedy = (
-            "PEPRegression of independent outputs reads one; ARPEP takes one in fit."
+            "PEPRegression of independent outputs reads a data set; ARPEP gets it in"
+            " fit."
         )
         raise refusal(
             "data", "a tf.data.Dataset", "a pair of arrays", f"Pass (X, Y). {remedy}"
@@ -92,9 +98,9 @@ def _as_tensor(name: str, value: Any) -> tf.Tensor:
             value = np.asarray(value, dtype=default_float())
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError) as error:
-        got = f"{type(value).__name__} that is no array of numbers ({error})"
+        got = f"{type(value).__name__} that is not an array of numbers ({error})"
         remedy = "Convert it, for instance with numpy.asarray(..., dtype=float)."
-        raise refusal(name, got, "a matrix of them", remedy) from error
+        raise refusal(name, got, "a matrix of numbers", remedy) from error
 
 
 def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.Tensor:
@@ -108,7 +114,7 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
         got = f"dtype {Xnew.dtype.name}"
         remedy = f"Cast it, for instance Xnew.astype(numpy.{dtype.name})."
         raise refusal(
-            "Xnew", got, f"{dtype.name}, as the data that the model was made of", remedy
+            "Xnew", got, f"{dtype.name}, the type of the data of the model", remedy
         )
     known = (
         None not in (num_columns, Xnew.shape.rank)
@@ -142,7 +148,9 @@ def check_mean_function(mean_function: Any) -> None:
     if mean_function is not None and not is_function:
         got = type(mean_function).__name__
         remedy = "Pass gpflow.functions.Constant(), for example."
-        raise refusal("mean_function", got, "one of gpflow.functions or None", remedy)
+        raise refusal(
+            "mean_function", got, "a function of gpflow.functions, or None", remedy
+        )
 
 
 def check_kernel(kernel: Any) -> None:
@@ -161,9 +169,9 @@ def check_single_output(kernel: Any) -> None:
             "kernel",
             f"the multi-output kernel {type(kernel).__name__}",
             "a kernel of one output",
-            "Regression here shares one kernel among all columns of Y: pass that kernel"
-            " itself (PEPRegression also takes it in SharedIndependent), use"
-            " LinearCoregionalization for outputs that are mixed, or one model for each"
+            "Regression shares one kernel among all columns of Y: pass that kernel"
+            " itself (PEPRegression also accepts SharedIndependent), use"
+            " LinearCoregionalization for mixed outputs, or make one model for each"
             " output.",
         )
 
@@ -172,7 +180,41 @@ def check_likelihood(likelihood: Any) -> None:
     """Refuse what is none of GPflow's likelihoods."""
     if not isinstance(likelihood, Likelihood):
         got = type(likelihood).__name__
-        raise refusal("likelihood", got, "one of gpflow.likelihoods", "Pass one.")
+        raise refusal(
+            "likelihood", got, "a likelihood of gpflow.likelihoods", "Pass one."
+        )
+
+
+def check_noise_variance(noise_variance: Any) -> None:
+    """Refuse what is no variance of Gaussian noise. A parameter has been checked by
+    GPflow.
+
+    :param noise_variance: One number above GPflow's smallest, or a parameter.
+    """
+    if isinstance(noise_variance, Parameter) or tf.is_tensor(noise_variance):
+        return
+    values = np.ravel(noise_variance).tolist()
+    remedy = (
+        "Pass 0.1 times the variance of Y, for example. Error bars of rows are a column"
+        " of X: see 'What is known of each row' on the page on likelihoods."
+    )
+    if len(values) != 1:
+        raise refusal("noise_variance", f"{len(values)} numbers", "one", remedy)
+    least = default_likelihood_positive_minimum()
+    check_real("noise_variance", values[0], f"({least:g}, inf)", remedy)
+
+
+def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
+    """Check the limits of the inner loop; its tolerance is raised to what the float can
+    reach.
+    """
+    tolerance = check_real(
+        "tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example."
+    )
+    # The residual of the inner loop that rounding leaves, in units of the float's
+    # epsilon.
+    reachable = 500.0 * float(np.finfo(dtype.as_numpy_dtype).eps)
+    return check_positive("max_sweeps", max_sweeps), max(tolerance, reachable)
 
 
 def check_same_float(dtype: tf.DType, **parts: Module) -> None:
@@ -182,7 +224,7 @@ def check_same_float(dtype: tf.DType, **parts: Module) -> None:
             if variable.dtype.is_floating and variable.dtype != dtype:
                 got = f"a parameter of {variable.dtype.name} ({variable.name})"
                 remedy = "Create all parts under one gpflow.config.default_float()."
-                raise refusal(name, got, f"{dtype.name}, as the data", remedy)
+                raise refusal(name, got, f"{dtype.name}, the type of the data", remedy)
 
 
 def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
@@ -200,7 +242,10 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
         got = f"shape {labels.shape}"
         expected = f"one label for each of the {rows} rows"
         raise refusal(
-            "blocks", got, expected, "Give data of a known length and as many labels."
+            "blocks",
+            got,
+            expected,
+            "Pass data of a known length and one label for each row.",
         )
     return labels
 

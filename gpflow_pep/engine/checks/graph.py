@@ -62,7 +62,7 @@ def read_powers(alpha: Parameter) -> tf.Tensor:
     """
     value = tf.convert_to_tensor(alpha)
     inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
-    remedy = "Assign others: model.alpha = 0.5. Got:"
+    remedy = "Assign another power: model.alpha = 0.5. Got:"
     text = message("alpha", "a value outside [0, 1]", "none", remedy)
     with tf.control_dependencies(require(inside, text, value)):
         return tf.identity(value)
@@ -83,10 +83,13 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     known = tf.get_static_value(num_factors)
     if known is not None and value.shape == (known,):
         return value
-    number = "as many as there are" if known is None else known
+    number = "one for each" if known is None else known
     expected = f"a number, or one for each {factor}: ({number},)"
     text = message(
-        "alpha", f"shape {tuple(value.shape)}", expected, "Assign or pass as many."
+        "alpha",
+        f"shape {tuple(value.shape)}",
+        expected,
+        "Assign or pass a power for each.",
     )
     same = value.shape.rank == 1 and tf.equal(tf.shape(value)[0], num_factors)
     if value.shape.rank > 1 or (
@@ -111,8 +114,8 @@ def refuse_derivatives(
         the values. The gradient of that graph stops as :func:`require` does.
     """
     expected = (
-        "none: how sites at their fixed point move with hyperparameters is not"
-        " differentiated"
+        "no such derivative, because the movement of sites at their fixed point with"
+        " hyperparameters is not differentiated"
     )
     where, error = _default_graph(), _refusal(quantity, expected)
 
@@ -145,7 +148,8 @@ def differentiable(
 
     def refuse(_: Any) -> NoReturn:
         raise _refusal(
-            quantity, "experimental_use_pfor=False, which takes one after another"
+            quantity,
+            "experimental_use_pfor=False, which computes rows one after another",
         )
 
     where = _default_graph()
@@ -175,13 +179,13 @@ def differentiable(
 def _refusal(quantity: str, expected: str) -> ValueError:
     return refusal(
         f"derivative of {quantity}",
-        "one in a hyperparameter",
+        "a derivative in a hyperparameter",
         expected,
         "First derivatives of training_loss and derivatives in Xnew are exact; a tape"
-        " that is to have only these in Xnew is"
-        " tf.GradientTape(watch_accessed_variables=False), inside of the tf.function,"
-        " with tape.watch(Xnew). For others use finite differences, or"
-        " gpflow_pep.models.PEPRegression where the noise is Gaussian.",
+        " for derivatives in Xnew only is"
+        " tf.GradientTape(watch_accessed_variables=False), inside the tf.function,"
+        " with tape.watch(Xnew). For other derivatives use finite differences, or"
+        " gpflow_pep.models.PEPRegression if the noise is Gaussian.",
     )
 
 

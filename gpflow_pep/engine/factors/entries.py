@@ -60,13 +60,16 @@ def _groups_of(
         raise refusal(
             "likelihood",
             type(likelihood).__name__,
-            "one of a single latent function and target, for all outputs or for each",
+            "a likelihood of a single latent function and target, for all outputs or"
+            " for each",
             "Use gpflow_pep.likelihoods.PerOutput for a likelihood of each output.",
         )
     parts = parts or [likelihood] * num_outputs
     if num_outputs != len(parts):
         expected = f"{num_outputs}, one for each column of Y"
-        raise refusal("likelihoods", len(parts), expected, "Give as many.")
+        raise refusal(
+            "likelihoods", len(parts), expected, "Pass a likelihood for each output."
+        )
     columns: dict[int, list[int]] = {}
     for column, part in enumerate(parts):
         columns.setdefault(id(part), []).append(column)

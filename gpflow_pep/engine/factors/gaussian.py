@@ -92,7 +92,7 @@ def noise_in_units(likelihood: Any, name: str, factor: float) -> Any:
             " there"
         )
         expected = (
-            "a larger constant, because the model takes standardised targets and rows"
+            "a larger constant, because the model uses standardised targets and rows"
         )
         remedy = "Pass standardize=False, and data whose size is near 1."
         raise refusal("likelihood", got, expected, remedy)

@@ -292,8 +292,8 @@ def integrate_density(
     error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
     message = (
         f"The integral of {type(likelihood).__name__} by the values of its density is"
-        f" not accurate to {RESOLVED:g}: half of the nodes give another. Standardise"
-        " the targets, or register its peaks with"
+        f" not accurate to {RESOLVED:g}: half of the nodes give another result."
+        " Standardise the targets, or register its peaks with"
         " gpflow_pep.likelihoods.scalar_factor; see the page on likelihoods of your"
         " own."
     )

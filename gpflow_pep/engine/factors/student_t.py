@@ -76,7 +76,9 @@ def _traits(likelihood: StudentT) -> Traits:
         df: Any = tf.get_static_value(tf.convert_to_tensor(likelihood.df))
         if df is not None and not np.all(df > 2.0):
             remedy = "Fix df above 2, or use predict_f, draws or densities."
-            raise refusal("df", df, "above 2: otherwise y has no variance", remedy)
+            raise refusal(
+                "df", df, "above 2, because otherwise y has no variance", remedy
+            )
         return Fmu, Fvar + likelihood.conditional_variance(X, Fmu)
 
     return Traits(draw=draw, follows_by_newton=True, in_units=in_units, predict=predict)

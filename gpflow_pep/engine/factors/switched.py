@@ -54,7 +54,7 @@ def _support_of_each(likelihood: SwitchedLikelihood, Y: AnyNDArray) -> Support:
         rows = which == number
         rule = support.dispatch_or_raise(type(part))
         inside[rows, :-1], text = rule(part, Y[rows, :-1])
-        texts.append(f"{text} where the last column is {number}")
+        texts.append(f"{text} if the last column is {number}")
     return Support(inside, f"in the last column {numbers}, and {', '.join(texts)},")
 
 

@@ -33,10 +33,15 @@ def unrecorded() -> Iterator[None]:
         yield
 
 
+def are_stopped() -> bool:
+    """Whether tapes do not record here, in eager mode."""
+    return tf.executing_eagerly() and bool(pywrap_tfe.TFE_Py_TapeSetIsStopped())
+
+
 @contextlib.contextmanager
 def recorded() -> Iterator[None]:
     """Let tapes record in eager mode, also where they were stopped."""
-    if not (tf.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsStopped()):
+    if not are_stopped():
         yield
         return
     pywrap_tfe.TFE_Py_TapeSetRestartOnThread()

@@ -206,14 +206,18 @@ def _refusal(kernel: Kernel, got: str) -> ValueError:
     if isinstance(kernel, kernels.White):
         expected = "functions: draws under White jump everywhere"
         return refusal(
-            "kernel", got, expected, "Leave White out: noise is in the likelihood."
+            "kernel",
+            got,
+            expected,
+            "Leave out White, because the noise is in the likelihood.",
         )
     names = ", ".join(sorted(known.__name__ for known in FACTORS))
     return refusal(
         "kernel",
         got,
-        f"one whose random features are known: {names} (Periodic of a Matern kernel in"
-        " one input, Polynomial of a whole degree), and sums and products of them",
-        "Draw f at all rows jointly by predict_f_samples, or enter the kernel in"
+        f"a kernel whose random features are known: {names} (Periodic of a Matern"
+        " kernel in one input, Polynomial of a whole degree), and sums and products"
+        " of them",
+        "Draw f at all rows jointly with predict_f_samples, or add the kernel to"
         " gpflow_pep.engine.paths.FACTORS.",
     )

@@ -50,7 +50,7 @@ class _PartsOfPaths(tf.Module):
                 "update",
                 "a model whose kernel, mean function or inducing variables have other"
                 " types or shapes than when the paths were drawn",
-                "those of then, with other values",
+                "the same types and shapes, with other values",
                 "Draw new paths: model.paths(...).",
             )
         for variable, value in zip(self.variables, other.variables, strict=True):
@@ -84,7 +84,7 @@ class Paths(tf.Module):
     ) -> None:
         super().__init__()
         if not tf.executing_eagerly():
-            remedy = "Draw paths before, and call them in the graph."
+            remedy = "Draw paths before the graph, and call them in it."
             raise checks.refusal(
                 "paths", "a call inside a graph", "an eager one", remedy
             )
@@ -177,7 +177,8 @@ class Paths(tf.Module):
         if Xnew.shape.rank != 3 or Xnew.shape[0] not in (None, self.num_paths):
             got, expected = f"shape {tuple(Xnew.shape)}", f"[{self.num_paths}, N, D]"
             remedy = (
-                "Pass inputs for each path; for the same inputs of all, call the paths."
+                "Pass inputs for each path. If all paths have the same inputs, call"
+                " the paths."
             )
             raise checks.refusal("Xnew", got, f"{expected}, for each path", remedy)
         Xnew = tf.ensure_shape(Xnew, [self.num_paths, None, None])

@@ -125,7 +125,7 @@ def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ..
     raise refusal(
         "inducing_variable",
         type(inducing_variable).__name__,
-        "InducingPoints or BlurredInducingPoints: what others see of a function is not"
-        " known",
-        "Draw f at all rows jointly by predict_f_samples, or use one of these.",
+        "InducingPoints or BlurredInducingPoints, because the features of a function"
+        " that others measure are not known",
+        "Draw f at all rows jointly with predict_f_samples, or use one of these.",
     )

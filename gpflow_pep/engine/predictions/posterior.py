@@ -146,7 +146,7 @@ class UpdatingPosterior(BasePosterior):
         self, Xnew: TensorType, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
         return self._with_fresh_q(
-            super()._conditional_fused, Xnew, full_cov, full_output_cov
+            self.gpflow_class._conditional_fused, self, Xnew, full_cov, full_output_cov
         )
 
     def predict_f(
@@ -174,7 +174,8 @@ class UpdatingPosterior(BasePosterior):
                 "posterior",
                 checks.reason(error),
                 "finite numbers",
-                "A hyperparameter ran off: start from others, or put priors on them.",
+                "A hyperparameter ran off: start from other values, or put priors on"
+                " the hyperparameters.",
             ) from error
         finally:
             # A symbolic tensor must not outlive its graph.
@@ -239,7 +240,7 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
         """
         if self.cache is None:
             remedy = "Call update_cache to set it, or use fused_predict_f."
-            raise checks.refusal("cache", "none", "one that was computed", remedy)
+            raise checks.refusal("cache", "none", "a cache that was computed", remedy)
         return self._predict(self.cache, Xnew, full_cov, full_output_cov, **rows)
 
     @skip_autograph

@@ -40,26 +40,28 @@ class BlurredInducingPoints(InducingPointsBase):
     r"""Inducing variables :math:`g_m = \int f(x) N(x; z_m, C_m) dx` (Qi, Abdel-Gawad &
     Minka 2010).
 
-    They serve wherever GPflow's inducing points do. Kernels: ``SquaredExponential`` and
-    ``Constant``, and any ``Sum`` or ``Product`` of such; there is no closed form for
-    others.
+    They can be used in all places of GPflow's inducing points. The kernel must be
+    ``SquaredExponential`` or ``Constant``, or any ``Sum`` or ``Product`` of these;
+    there is no closed form for other kernels.
 
-    Trainable are ``Z`` and ``covariance_sqrt``, the square root of the covariances:
-    standard deviations of either sign, or lower triangular matrices. It has no lower
-    limit, so that a covariance may be exactly 0: a point. There the gradient with
-    respect to the root is 0 as well: to train covariances, start from positive ones.
+    ``Z`` and ``covariance_sqrt`` are trainable. The latter is the square root of the
+    covariances: standard deviations of either sign, or lower triangular matrices. It
+    has no lower limit, so that a covariance may be exactly 0, which is a point. There
+    the gradient with respect to the root is 0 as well, so start from positive
+    covariances if you train them.
 
-    :param Z: Centres, [M, D].
+    :param Z: The centres, [M, D].
     :param covariance: The covariances: spherical [M], diagonal [M, D] or full [M, D,
         D]; positive semi-definite.
-    :raises ValueError: If shapes do not agree, or a covariance is not one.
+    :raises ValueError: If shapes do not agree, or if a covariance is not positive
+        semi-definite.
     """
 
     def __init__(
         self, Z: TensorData, covariance: TensorData, name: str | None = None
     ) -> None:
         if np.ndim(Z) != 2:
-            remedy = "Give a matrix with one row for each centre."
+            remedy = "Pass a matrix with one row for each centre."
             raise refusal("Z", f"shape {np.shape(Z)}", "two axes [M, D]", remedy)
         check_finite("Z", np.asarray(Z, dtype=default_float()))
         super().__init__(Z, name=name)
@@ -103,7 +105,7 @@ def _square_roots(
             " for Z"
         )
         expected += f" of shape {shapes[1]}"
-        remedy = "Give one covariance for each point."
+        remedy = "Pass one covariance for each point."
         raise refusal("covariance", f"shape {value.shape}", expected, remedy)
     if not np.all(np.isfinite(value)):
         raise refusal("covariance", "NaN or infinity", "finite numbers", "Check them.")
@@ -113,8 +115,10 @@ def _square_roots(
     size = np.abs(value).max(axis=(1, 2), initial=0.0)
     rounding = 10.0 * num_inputs * np.finfo(value.dtype).eps * size
     if np.any(np.abs(value - value.transpose(0, 2, 1)) > rounding[:, None, None]):
-        remedy = "Pass (C + C.T) / 2 if it is so by rounding."
-        raise refusal("covariance", "an asymmetric one", "covariance matrices", remedy)
+        remedy = "Pass (C + C.T) / 2 if rounding is the cause."
+        raise refusal(
+            "covariance", "an asymmetric matrix", "covariance matrices", remedy
+        )
     eigenvalues, vectors = np.linalg.eigh(value)
     _refuse_negative(eigenvalues + rounding[:, None])
     # C = B Bᵀ with B = V λ^½; Bᵀ = Q R makes C = Rᵀ R. A Cholesky factor needs C > 0.
@@ -132,7 +136,9 @@ def _refuse_negative(variances: AnyNDArray) -> None:
         value = f"{variances[tuple(wrong[0])]:g}"
         got = f"a negative variance or eigenvalue, {value}, at point {wrong[0][0]}"
         expected = "a positive semi-definite covariance for each point"
-        raise refusal("covariance", got, expected, "Pass covariances, not their roots.")
+        raise refusal(
+            "covariance", got, expected, "Pass covariances, not their square roots."
+        )
 
 
 def multiplied_out(kernel: Kernel) -> list[list[Kernel]]:
@@ -164,9 +170,9 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
             raise refusal(
                 "kernel",
                 f"{type(part).__name__} with BlurredInducingPoints",
-                "one with a closed form of their covariances, which is known for"
-                " SquaredExponential and Constant, and for Sum and Product of these",
-                "Use one of them, or ordinary inducing points.",
+                "a kernel with a closed form of their covariances:"
+                " SquaredExponential, Constant, and Sum and Product of these",
+                "Use such a kernel, or ordinary inducing points.",
             )
     return products
 
@@ -200,7 +206,8 @@ def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
             f" {num_inputs}"
         )
         expected = (
-            "active inputs among these, and one lengthscale for all or one for each"
+            "active inputs among these, and one lengthscale for all inputs or one for"
+            " each"
         )
         raise refusal("kernel", f"{got} input(s)", expected, "Change the kernel.")
     return tf.scatter_nd(

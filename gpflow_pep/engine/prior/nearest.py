@@ -80,7 +80,7 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     each new row. Of rows as near as another, to rounding, either may be found.
     """
     text = checks.message(
-        "near", f"{m} for fewer rows", "at most as many as there are", "Use fewer."
+        "near", f"{m} for fewer rows", "at most the number of rows", "Use fewer."
     )
     with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
         X, Xnew = tf.stop_gradient(X), tf.stop_gradient(Xnew)

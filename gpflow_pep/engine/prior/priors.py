@@ -70,12 +70,15 @@ def check_inducing_variable(
             f"{', '.join(map(str, sorted(numbers)))} inducing variables for different"
             " latent"
         )
-        expected = "as many for each: GPflow stacks them in one tensor"
-        remedy = "Give each as many as the others."
+        expected = "the same number for each, because GPflow stacks them in one tensor"
+        remedy = "Give each latent function the same number."
         raise checks.refusal("inducing_variable", f"{got} functions", expected, remedy)
     if numbers == {0}:
         raise checks.refusal(
-            "inducing_variable", "0 inducing variables", "at least 1", "Give more rows."
+            "inducing_variable",
+            "0 inducing variables",
+            "at least 1",
+            "Pass at least one row.",
         )
     if X is not None:
         check_columns(inducing_variable, X)
@@ -86,7 +89,7 @@ def check_inducing_variable(
             f"{types[0].__name__} with {types[1].__name__}, for which no covariance is"
             " registered with gpflow.covariances.Kuu and Kuf",
             "a pair with a covariance in GPflow",
-            "Use inducing points: they suit every kernel.",
+            "Use inducing points, which suit every kernel.",
         )
     pairs = itertools.product(split_outputs(inducing_variable), latent_kernels(kernel))
     for variables, part in pairs:
@@ -97,13 +100,13 @@ def check_inducing_variable(
 
 def _check_points(Z: Any) -> None:
     """Refuse what is no matrix of finite numbers."""
-    remedy = "Give a matrix with one row for each inducing input."
+    remedy = "Pass a matrix with one row for each inducing input."
     try:
         points = np.asarray(Z)
         if points.dtype.kind not in "fiub":
             raise ValueError(f"numbers of type {points.dtype}")
     except ValueError as error:
-        got = f"{type(Z).__name__} that is no matrix of real numbers ({error})"
+        got = f"{type(Z).__name__} that is not a matrix of real numbers ({error})"
         expected = "[M, D], or gpflow.inducing_variables"
         raise checks.refusal("inducing_variable", got, expected, remedy) from error
     if points.ndim != 2:
@@ -141,7 +144,7 @@ def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
     num_columns = count_columns(inducing_variable)
     if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
         got, expected = f"{num_columns} column(s)", f"{X.shape[1]}, as in X"
-        remedy = "Give inducing inputs in the space of X."
+        remedy = "Pass inducing inputs in the space of X."
         raise checks.refusal("inducing_variable", got, expected, remedy)
 
 
@@ -198,7 +201,7 @@ def check_independent(
         remedy += " for each output."
         got, expected = (
             type(inducing_variable).__name__,
-            "one set for all latent functions",
+            "one set of inducing variables for all latent functions",
         )
         raise checks.refusal("inducing_variable", got, expected, remedy)
     numbers = {}
@@ -274,7 +277,7 @@ def check_mean_at_row(
             " at one row",
             f"{' or '.join(map(str, expected))} column(s), as there are {num_latent}"
             " latent function(s)",
-            "Use a mean of as many outputs.",
+            "Use a mean function with this number of outputs.",
         )
 
 
@@ -291,7 +294,9 @@ def _evaluate(
         )
         reason = checks.reason(error)[:300]
         remedy = f"Check its parameters' shapes and active_dims. It raises: {reason}"
-        raise checks.refusal(name, got, "one for such rows", remedy) from error
+        raise checks.refusal(
+            name, got, "a function that can be computed at such rows", remedy
+        ) from error
 
 
 def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
@@ -363,8 +368,8 @@ def check_near_origin(kernel: Kernel, X: TensorType) -> None:
             raise checks.refusal(
                 "X",
                 f"{got}, with {type(part).__name__}",
-                "inputs nearer to 0 for a kernel that is not stationary: it would lose"
-                " digits",
-                "Subtract the same from the input of all rows, new ones too, its mean"
-                " for example.",
+                "inputs nearer to 0, because a kernel that is not stationary would"
+                " lose digits",
+                "Subtract the same number, for example the mean, from the input in"
+                " all rows, also in new rows.",
             )

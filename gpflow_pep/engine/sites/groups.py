@@ -29,9 +29,9 @@ from .record import ConvergenceWarning
 TOLERANCE, TRAINING_TOLERANCE, MAX_SWEEPS = 1e-4, 0.03, 30
 _NOT_SETTLED = (
     "The sites of some near rows did not settle: predictions from these may be less"
-    " accurate. Likely causes are a likelihood that is not log-concave, as Student-t,"
-    " and a kernel with a very large variance. near=0 predicts from the inducing"
-    " points, and fewer near rows settle sooner."
+    " accurate. Likely causes are a likelihood that is not log-concave, such as"
+    " Student-t, and a kernel with a very large variance. near=0 predicts from the"
+    " inducing points alone, and with fewer near rows the sites settle sooner."
 )
 
 

@@ -182,8 +182,8 @@ class Converged(NamedTuple):
         text = checks.message(
             f"derivative of {quantity}",
             "sites that did not converge",
-            "sites at their fixed point, which alone has this derivative",
-            "Raise max_sweeps, lower alpha, or take a finite difference. The run ended"
+            "sites at their fixed point, because only there the derivative is known",
+            "Raise max_sweeps, lower alpha, or use a finite difference. The run ended"
             " in the fallback and with the residual:",
         )
         fallback = tf.gather([name or "none" for name in FALLBACKS], info.fallback)
@@ -247,7 +247,7 @@ def _solve_adjoint(
         "equations that are not solved",
         f"a relative residual below {1e3 * tolerance:.2g}",
         "The fixed point is (nearly) not unique in a direction that this quantity"
-        " depends on. Take another alpha, or a finite difference. Residual and"
+        " depends on. Use another alpha, or a finite difference. Residual and"
         " products:",
     )
     # In exact arithmetic as many products as unknowns are enough.

@@ -49,8 +49,8 @@ def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tens
     assertions = checks.require(
         tf.reduce_all(values > -1e-6 * tf.maximum(largest, tf.ones_like(largest))),
         f"{quantity}: got sites of negative precision that leave some direction less"
-        " certain than the prior, expected a likelihood whose sites all have"
-        " information. Use a log-concave likelihood.",
+        " certain than the prior, expected a likelihood whose sites all have positive"
+        " precision. Use a log-concave likelihood.",
     )
     with tf.control_dependencies(assertions):
         return tf.identity(values), vectors

@@ -1,4 +1,4 @@
-r"""The power chosen from data, see :ref:`select-alpha`.
+r"""Choice of the power from data, see :ref:`select-alpha`.
 
 The score of a power is the mean over rows of :math:`\log p(y_n | y_{-n})`, as proposed
 for hyperparameters by Sundararajan & Keerthi (2001).
@@ -33,9 +33,7 @@ Train = Callable[[GPModel], Any]
 
 
 class AlphaScore(NamedTuple):
-    """How well a model predicts rows that were left out, at one power. NaN where it
-    failed.
-    """
+    """The score of a model on left-out rows at one power; NaN if it failed."""
 
     alpha: float
     log_density: float  #: The mean over rows, in nats.
@@ -64,24 +62,24 @@ def select_alpha(
     validation: RegressionData | None = None,
     refit: bool | Train = True,
 ) -> AlphaSelection:
-    r"""
-    Choose :math:`\alpha` by the log density of rows that were left out, one at a time
-    or held out.
+    r"""Choose :math:`\alpha` by the log density of rows that are left out one at a
+    time, or held out.
 
-    The model ends at the chosen power, with the parameters trained there. Each power
-    starts from the same parameters, so that the order of the powers does not matter.
+    The model ends at the chosen power, with the parameters that were trained there.
+    Each power starts from the same parameters, so the order of the powers does not
+    matter.
 
-    :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
+    :param model: A model of :mod:`gpflow_pep.models` with one power for all rows.
     :param alphas: The powers to try, in [0, 1].
-    :param validation: Rows that the model does not have, X [N, D] and Y [N, P]. None:
-        the model's own rows, each left out in turn by removing its site; for models
-        that hold their data, without blocks.
-    :param refit: Whether to train at each power, by
-        :func:`~gpflow_pep.training.maximise` with its defaults; or a function of the
-        model that does. False: parameters stay as they are. This is quick, but ignores
-        that each power has other best parameters.
-    :return: The power, and the scores of all. A power at which training or the score
-        fails has none and a warning.
+    :param validation: Held-out rows, X [N, D] and Y [N, P]. None uses the rows of the
+        model, each left out in turn by removing its site; this needs a model that holds
+        its data, without blocks.
+    :param refit: Whether to train at each power, with
+        :func:`~gpflow_pep.training.maximise` and its defaults; or a function that
+        trains the model. False keeps the parameters, which is quick but ignores that
+        each power has other best parameters.
+    :return: The chosen power, and the scores of all powers. A power at which training
+        or the score fails has no score and gives a warning.
     :raises ValueError: If a power is outside [0, 1], the model has no power or several,
         rows cannot be left out, or every power fails.
     """
@@ -158,7 +156,7 @@ def train_at_each(
         raise checks.refusal(
             "alphas",
             ", ".join(f"{alpha:g}" for alpha in alphas),
-            "one at which the model trains and predicts",
+            "at least one power at which the model trains and predicts",
             f"At {alphas[0]:g}: {failures[alphas[0]]}",
         )
     return failures
@@ -168,7 +166,7 @@ def _trainer(model: GPModel, refit: bool | Train, objective: Objective) -> Train
     if callable(refit):
         return refit
     if refit not in (True, False):
-        expected = "True, False or a function of the model that trains it"
+        expected = "True, False or a function that trains the model"
         raise checks.refusal(
             "refit", repr(refit), expected, "Leave it out if in doubt."
         )
@@ -178,7 +176,7 @@ def _trainer(model: GPModel, refit: bool | Train, objective: Objective) -> Train
         raise checks.refusal(
             "refit",
             f"True with {type(model).__name__}, which does not hold its data",
-            "a function that trains it or False",
+            "a function that trains the model, or False",
             "Pass refit=lambda model: gpflow_pep.training.fit(model, batches,"
             " num_steps=1000), for example.",
         )

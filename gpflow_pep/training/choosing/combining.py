@@ -1,4 +1,4 @@
-r"""Ensembles of predictive densities, in the place of one chosen model.
+r"""Ensembles of predictive densities, instead of one chosen model.
 
 The rows that a model was trained on hardly show which power predicts best. The ensemble
 of the predictive densities of models that were trained at several powers,
@@ -54,18 +54,19 @@ _MAX_PASSES, _SETTLED = 10_000, 1e-12
 def ensemble_weights(
     log_densities: AnyNDArray, *, prior_weight: float = PRIOR_WEIGHT
 ) -> AnyNDArray:
-    r"""Compute the weights of an ensemble from log densities of rows that were left
-    out.
+    r"""Compute the weights of an ensemble from log densities of left-out rows.
 
     Expectation maximisation of the objective of
     :mod:`gpflow_pep.training.choosing.combining`, which is concave:
     :math:`r_{kn} = w_k e^{\ell_{kn}} / \sum_j w_j e^{\ell_{jn}}`, then
     :math:`w_k = (\sum_n r_{kn} + c N / K) / (N + c N)`, until no weight moves.
 
-    :param log_densities: :math:`\ell_{kn}`, of each row under each component, in nats.
-        Minus infinity or NaN where a component has none counts as a density of about 0.
-    :param prior_weight: c, at least 0; 0 is stacking without a prior.
-    :return: Weights, at least :math:`c / (K (1 + c))`, whose sum is 1.
+    :param log_densities: The log density :math:`\ell_{kn}` of each row under each
+        component, in nats. Minus infinity or NaN, for a component without a density,
+        counts as a density of about 0.
+    :param prior_weight: The weight c of the prior, at least 0; 0 is stacking without a
+        prior.
+    :return: The weights, each at least :math:`c / (K (1 + c))`, whose sum is 1.
     :raises ValueError: If a row has no density under any component, or c is negative.
     """
     log_densities = np.asarray(log_densities, dtype=np.float64)
@@ -78,7 +79,7 @@ def ensemble_weights(
         raise checks.refusal(
             "log_densities",
             f"no finite density in {np.sum(~np.isfinite(best))} row(s)",
-            "one under at least one component",
+            "a finite density under at least one component",
             "Remove the rows, or the components that failed.",
         )
     density = np.exp(
@@ -139,16 +140,16 @@ def ensemble_of_models(
     validation: RegressionData | None = None,
     prior_weight: float = PRIOR_WEIGHT,
 ) -> Ensemble:
-    """Mix models that are trained already: of several powers, kernels, starts or
+    """Mix models that are already trained, with different powers, kernels, starts or
     hyperparameters.
 
-    :param models: The components, of the same data and one kind of likelihood.
-    :param weights: ``"loo"``: by :func:`ensemble_weights` from their leave-one-out
-        densities; equal weights where these are unknown, as with blocks and models that
-        hold no data. ``"uniform"``: equal weights. Or K numbers, at least 0, which are
-        divided by their sum.
-    :param validation: Rows that no component was trained on, whose densities are used
-        instead of leave-one-out densities.
+    :param models: The components, which have the same data and one kind of likelihood.
+    :param weights: The weights of the components. ``"loo"`` computes them with
+        :func:`ensemble_weights` from leave-one-out densities; if these are unknown, as
+        with blocks and models that hold no data, the weights are equal. ``"uniform"``
+        gives equal weights. K numbers, each at least 0, are divided by their sum.
+    :param validation: Rows that are not in the training rows of any component; their
+        densities replace leave-one-out densities.
     :param prior_weight: See :func:`ensemble_weights`.
     :raises ValueError: If the models or the weights do not fit together.
     """
@@ -189,22 +190,21 @@ def ensemble_of_powers(
 ) -> Ensemble:
     r"""Train a model at several powers and mix the results.
 
-    Each power starts from the parameters as they are, and the loss is compiled once for
-    all. The model itself ends as it was.
+    Each power starts from the present parameters, and the loss is compiled once for all
+    powers. The model itself does not change.
 
-    :param model: One of :mod:`gpflow_pep.models`, with one power for all rows.
+    :param model: A model of :mod:`gpflow_pep.models` with one power for all rows.
     :param alphas: The powers, in [0, 1].
-    :param weights: See :func:`ensemble_of_models`; numbers are those of the powers in
-        their order.
+    :param weights: See :func:`ensemble_of_models`; numbers are in the order of the
+        powers.
     :param validation: See :func:`ensemble_of_models`.
-    :param refit: Whether to train at each power, by
-        :func:`~gpflow_pep.training.maximise` with its defaults; or a function of the
-        model that does. False: parameters stay as they are, and the ensemble gains
-        little.
-    :param objective: What ``maximise`` maximises, see there.
+    :param refit: Whether to train at each power, with
+        :func:`~gpflow_pep.training.maximise` and its defaults; or a function that
+        trains the model. False keeps the parameters, and the ensemble gains little.
+    :param objective: The objective of :func:`~gpflow_pep.training.maximise`.
     :param prior_weight: See :func:`ensemble_weights`.
-    :return: The ensemble, of copies of the model. A power at which training fails is
-        left out, with a warning.
+    :return: An ensemble of copies of the model. A power at which training fails is left
+        out, with a warning.
     :raises ValueError: If an argument does not suit the model, or every power fails.
     """
     alphas = check_alphas(alphas)

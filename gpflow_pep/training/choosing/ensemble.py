@@ -1,5 +1,5 @@
-"""Models whose predictive density is an ensemble of those of others: moments,
-densities, draws.
+"""Models whose predictive density is a mixture of the densities of other models:
+moments, densities and draws.
 """
 
 import abc
@@ -24,8 +24,8 @@ from gpflow.models import GPModel
 from gpflow.posteriors import AbstractPosterior
 
 from ...distributions import Predictive
-from ...distributions.arguments import as_probabilities
 from ...distributions.cutting import record_cut
+from ...distributions.mixtures import draws_of_mixture, mixed_moments, weighted_sum
 from ...engine import checks
 from ...engine.factors import (
     class_probabilities,
@@ -45,6 +45,7 @@ from ...engine.predictions.context_posterior import as_near
 from ...engine.predictions.context_rows import NearRows
 from ...engine.prior import is_mixed
 from ...engine.prior.evaluate import skip_autograph
+from ...engine.refusals.numbers import as_probabilities
 from ...models.base import ADVICE, finite, q_once
 from ...models.mixed import predict_f_of_readings
 
@@ -85,11 +86,12 @@ class EnsemblePredictions(Module):
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        """Compute mean and covariance of f under the ensemble, which is no Gaussian.
+        """Compute mean and covariance of f under the ensemble, whose density is not
+        Gaussian.
 
         :param full_cov: Whether to compute the covariances of rows.
-        :param full_output_cov: Whether to compute those of outputs; not both.
-        :raises ValueError: If both covariances are asked for.
+        :param full_output_cov: Whether to compute the covariances of outputs; not both.
+        :raises ValueError: If both covariances are requested.
         """
         if full_cov and full_output_cov:
             raise checks.refusal(
@@ -151,22 +153,22 @@ class EnsemblePredictions(Module):
                 for likelihood, moments_of_f in self._components(X)
             ]
         )
-        log_weights = tf.math.log(self._weights(densities))
+        log_weights = tf.math.log(tf.stack(self._weights(densities)))
         shape = [-1, *[1] * (densities.shape.rank - 1)]
         return tf.reduce_logsumexp(densities + tf.reshape(log_weights, shape), 0)
 
     @check_shapes("Xnew: [N, D]", "return: [N, C]")
     def predict_probabilities(self, Xnew: InputData) -> tf.Tensor:
-        """Compute the probability of each class at new rows; refuse targets that are no
-        classes.
+        """Compute the probability of each class at new rows; refuse targets that are
+        not classes.
         """
         number = num_classes(self.likelihoods[0])
         probabilities = [
             class_probabilities(likelihood, Xnew, *moments_of_f, number)
             for likelihood, moments_of_f in self._components(Xnew)
         ]
-        w = self._weights(probabilities[0])
-        mixed = tf.tensordot(w, tf.stack(probabilities), 1)
+        weights = self._weights(probabilities[0])
+        mixed = weighted_sum(weights, probabilities)
         return checks.require_finite(mixed, "prediction", ADVICE)
 
     @check_shapes("Xnew: [N, D]", "quantiles: [Q]", "return: [N, P, Q]")
@@ -184,7 +186,7 @@ class EnsemblePredictions(Module):
                 "predict_quantiles",
                 f"the likelihood {type(self.likelihoods[0]).__name__}",
                 "Gaussian noise",
-                "Draw f by predict_f_samples, and targets given f.",
+                "Draw f with predict_f_samples, and draw targets given f.",
             )
         means, variances = map(np.stack, zip(*self.components_of_y(Xnew), strict=True))
         predictive = Predictive(means, variances, self.weights.numpy())
@@ -205,9 +207,10 @@ class EnsemblePredictions(Module):
 
         :param num_samples: S.
         :param full_cov: Whether rows are drawn jointly.
-        :param seed: The same seed gives the same draws; None: others each time.
+        :param seed: Seed of the draws: the same seed gives the same draws. None gives
+            new draws each time.
         """
-        return tf.constant(self._draw_f(Xnew, num_samples, full_cov, seed)[1])
+        return self._draw(Xnew, num_samples, full_cov, seed, lambda k, f, random: f)
 
     @check_shapes("Xnew: [N, D]", "return: [S, N, P]")
     def predict_y_samples(
@@ -220,65 +223,72 @@ class EnsemblePredictions(Module):
     ) -> tf.Tensor:
         """Draw targets given :meth:`predict_f_samples`, whose arguments these are.
 
-        :raises ValueError: If nothing is known that draws from the likelihood.
+        :raises ValueError: If the likelihood cannot be sampled.
         """
         if any(traits(likelihood).draw is None for likelihood in self.likelihoods):
             raise checks.refusal(
                 "likelihood",
                 type(self.likelihoods[0]).__name__,
-                "one that can be drawn from, such as Gaussian, StudentT or Poisson",
+                "a likelihood that can be sampled, such as Gaussian, StudentT or"
+                " Poisson",
                 "Use predict_y.",
             )
-        component, f, random = self._draw_f(Xnew, num_samples, full_cov, seed)
-        y: list[AnyNDArray] = [np.empty(0)] * num_samples
-        for k, likelihood in enumerate(self.likelihoods):
-            chosen = np.flatnonzero(component == k)
-            if len(chosen):
-                latents = np.moveaxis(f[chosen], 0, 1)  # [N, S, L]
-                drawn = draw_targets(likelihood, np.asarray(Xnew), latents, random)
-                for place, values in zip(chosen, np.moveaxis(drawn, 1, 0)):
-                    y[place] = values
-        return tf.constant(np.stack(y))
 
-    def _draw_f(
-        self, Xnew: InputData, num_samples: int, full_cov: bool, seed: int | None
-    ) -> tuple[AnyNDArray, AnyNDArray, np.random.Generator]:
-        """Draw components [S] and f [S, N, L], and give the generator for what comes
-        next.
+        def draw_y(k: int, f: AnyNDArray, random: np.random.Generator) -> AnyNDArray:
+            latents = np.moveaxis(f, 0, 1)  # [N, S, L]
+            y = draw_targets(self.likelihoods[k], np.asarray(Xnew), latents, random)
+            return np.moveaxis(y, 1, 0)
+
+        return self._draw(Xnew, num_samples, full_cov, seed, draw_y)
+
+    def _draw(
+        self,
+        Xnew: InputData,
+        num_samples: int,
+        full_cov: bool,
+        seed: int | None,
+        given_f: Callable[[int, AnyNDArray, np.random.Generator], AnyNDArray],
+    ) -> tf.Tensor:
+        """Draw from the mixture, [S, N, P]: f under a component, and what is drawn
+        given its number and f.
         """
         checks.check_positive("num_samples", num_samples)
         random = np.random.default_rng(seed)
-        component = random.choice(
-            len(self.likelihoods), num_samples, p=self.weights.numpy()
-        )
-        correlated = self._mixes_outputs  # the outputs of a row
-        components = self.components_of_f(Xnew, full_cov, correlated)
-        moments = [[part.numpy() for part in m] for m in components]
-        f = np.empty([num_samples, *moments[0][0].shape], moments[0][0].dtype)
-        for k, (mean, covariance) in enumerate(moments):
-            chosen = component == k
-            noise = random.standard_normal((np.sum(chosen), *mean.shape))
-            if correlated:
-                blocks = [1, mean.size] if full_cov else list(mean.shape)
-                root = _root_of(covariance.reshape([*blocks, blocks[1]]))
-                drawn = np.einsum(
-                    "bij,sbj->sbi", root, noise.reshape([-1, *blocks]), optimize=True
-                )
-                f[chosen] = mean + drawn.reshape(noise.shape)
-            elif full_cov:
-                root = _root_of(covariance)
-                f[chosen] = mean + np.einsum("pnm,smp->snp", root, noise, optimize=True)
-            else:
-                f[chosen] = mean + np.sqrt(covariance) * noise
-        return component, f, random
+        moments = self.components_of_f(Xnew, full_cov, self._mixes_outputs)
+
+        def draw(k: int, number: int) -> AnyNDArray:
+            mean, covariance = (part.numpy() for part in moments[k])
+            noise = random.standard_normal((number, *mean.shape))
+            f = mean + self._correlate(noise, covariance, full_cov)
+            return given_f(k, f.astype(mean.dtype), random)
+
+        weights = self.weights.numpy()
+        return tf.constant(draws_of_mixture(weights, num_samples, random, draw))
+
+    def _correlate(
+        self, noise: AnyNDArray, covariance: AnyNDArray, full_cov: bool
+    ) -> AnyNDArray:
+        """Give standard normal draws [S, N, L] a covariance of f."""
+        if self._mixes_outputs:  # the outputs of a row depend on each other
+            shape = noise.shape[1:]
+            blocks = [1, shape[0] * shape[1]] if full_cov else list(shape)
+            root = _root_of(covariance.reshape([*blocks, blocks[1]]))
+            drawn = np.einsum(
+                "bij,sbj->sbi", root, noise.reshape([-1, *blocks]), optimize=True
+            )
+            return np.asarray(drawn.reshape(noise.shape))
+        if full_cov:
+            root = _root_of(covariance)
+            return np.asarray(np.einsum("pnm,smp->snp", root, noise, optimize=True))
+        return np.asarray(np.sqrt(covariance) * noise)
 
     def _components(
         self, Xnew: InputData
     ) -> Iterator[tuple[Likelihood, MeanAndVariance]]:
         return zip(self.likelihoods, self.components_of_f(Xnew), strict=True)
 
-    def _weights(self, like: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.convert_to_tensor(self.weights), like.dtype)
+    def _weights(self, like: tf.Tensor) -> list[tf.Tensor]:
+        return tf.unstack(tf.cast(tf.convert_to_tensor(self.weights), like.dtype))
 
     def mix_moments(
         self,
@@ -289,14 +299,16 @@ class EnsemblePredictions(Module):
         """Mix moments; the spread of the components' means adds to their
         covariances.
         """
-        means, covariances = (tf.stack(part) for part in zip(*moments, strict=True))
-        w = self._weights(means)
-        mean = tf.tensordot(w, means, 1)
-        apart = means - mean
-        equation = {(True, False): "knp,kmp->kpnm", (False, True): "knp,knq->knpq"}.get(
-            (full_cov, full_output_cov), "knp,knp->knp"
-        )
-        return mean, tf.tensordot(w, covariances + tf.einsum(equation, apart, apart), 1)
+
+        def outer(apart: tf.Tensor) -> tf.Tensor:
+            if full_cov:
+                return tf.einsum("np,mp->pnm", apart, apart)
+            if full_output_cov:
+                return tf.einsum("np,nq->npq", apart, apart)
+            return tf.square(apart)
+
+        means, covariances = zip(*moments, strict=True)
+        return mixed_moments(self._weights(means[0]), means, covariances, outer)
 
 
 def _root_of(covariance: AnyNDArray) -> AnyNDArray:
@@ -308,7 +320,7 @@ def _root_of(covariance: AnyNDArray) -> AnyNDArray:
 
 
 class EnsembleRecord(NamedTuple):
-    """How an ensemble came about."""
+    """How the weights of an ensemble were chosen."""
 
     alphas: tuple[float | None, ...]
     """The power of each component; None where it has none, or several."""
@@ -326,21 +338,22 @@ class EnsembleRecord(NamedTuple):
 class Ensemble(EnsemblePredictions):
     """An ensemble of models of one kind of likelihood.
 
-    Its predictions are those of :class:`EnsemblePredictions` and follow the parameters
-    of the models; :meth:`posterior` keeps what predictions need.
+    The predictions are described in :class:`EnsemblePredictions` and follow the
+    parameters of the models; :meth:`posterior` stores what predictions need.
 
-    :param models: The components: of one number of latent functions and one kind of
-        likelihood.
-    :param weights: [K], at least 0, with sum 1; None: all equal.
-    :param record: How they came about.
+    :param models: The components, which have the same number of latent functions and
+        one kind of likelihood.
+    :param weights: The weights, [K], each at least 0, with sum 1; None makes them
+        equal.
+    :param record: How the weights were chosen.
     :param near: How the predictions of each component use near training rows
-        (:mod:`gpflow_pep.training.choosing.near`), None where they do not. None: no
-        component does.
-    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], NaN
-        where unknown; each component is conditioned on them
-        (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights stay as they are.
-        What is predicted of a known output is another reading, whose white noise is not
-        that of the known one.
+        (:mod:`gpflow_pep.training.choosing.near`), with None for a component that does
+        not. None if no component uses near rows.
+    :param known: For mixed outputs: known outputs of the predicted rows, [N, P], with
+        NaN for unknown ones. Each component is conditioned on them
+        (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights do not change. The
+        prediction of a known output describes another reading, with different white
+        noise.
     :raises ValueError: If the models or the weights do not fit together.
     """
 
@@ -364,9 +377,8 @@ class Ensemble(EnsemblePredictions):
 
     @check_shapes("return[0]: [N, P]", "return[1]: [N, P]")
     def impute_y(self) -> MeanAndVariance:
-        """Compute mean and variance of the targets that are missing in the rows of the
-        data, as ``impute_y`` of the components does, the spread of their means
-        included.
+        """Compute mean and variance of the missing targets in the rows of the data, as
+        ``impute_y`` of the components does, including the spread of their means.
 
         :raises ValueError: If the components are not of mixed outputs.
         """
@@ -573,7 +585,8 @@ def check_models(models: Sequence[GPModel]) -> list[GPModel]:
             "models",
             f"{len(models)} models with {len(kinds)} kinds of likelihood or numbers of"
             " latent functions",
-            "at least one model, and one kind of likelihood",
+            "at least one model, and the same kind of likelihood and number of latent"
+            " functions in all",
             "Mix models of the same targets.",
         )
     return models
@@ -590,7 +603,7 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
     ):
         expected = f"{num_components} numbers of at least 0, not all 0"
         raise checks.refusal(
-            "weights", repr(weights), expected, "Give one for each component."
+            "weights", repr(weights), expected, "Pass a weight for each component."
         )
     # Weights that were divided once stay as they are: a saved ensemble loads as the
     # same.

@@ -1,5 +1,5 @@
-r"""Near training rows in the predictions of ensembles, where rows that were left out
-gain by them.
+r"""Near training rows in the predictions of ensembles, if they improve predictions of
+left-out rows.
 
 Components whose predictions are given the nearest training rows (:ref:`near-rows`) are
 added, with weights of :mod:`gpflow_pep.training.choosing.combining` by the densities of
@@ -118,20 +118,21 @@ def ensemble_with_near_rows(
         mixed = pep.training.ensemble_with_near_rows(ensemble, (X_held, Y_held))
         ensemble = mixed or ensemble
 
-    Noise and weights are chosen by rows that were left out of training, see
+    Noise and weights are chosen with rows that were left out of training, see
     :mod:`gpflow_pep.training.choosing.near`; c of the prior on the weights is 0.01.
-    Afterwards the models may be given these rows too: assign all to ``data`` of each.
+    Afterwards you can add these rows to the models: assign all rows to ``data`` of
+    each.
 
-    :param ensemble: Of ``PEPRegression`` without blocks, memory or missing targets,
-        with a Gaussian likelihood of constant noise variance.
+    :param ensemble: An ensemble of ``PEPRegression`` without blocks, memory or missing
+        targets, with a Gaussian likelihood of constant noise variance.
     :param validation: Rows that the models do not have, X [S, D] and Y [S, P].
-    :param near: How many near rows predictions use; None: 10, or for each component 40
-        where its log densities of the rows left out rise by at least two standard
-        errors.
-    :return: The ensemble of both kinds; None where the mean log density of the rows
-        left out is not higher than without near rows by at least two standard errors.
-    :raises ValueError: If the components are others, or an argument is outside its
-        range.
+    :param near: The number of near rows that predictions use. None selects 10, or 40
+        for a component if this raises its log densities of the left-out rows by at
+        least two standard errors.
+    :return: The ensemble with both kinds of components; None if it does not raise the
+        mean log density of the left-out rows by at least two standard errors.
+    :raises ValueError: If the components are of another kind, or if an argument is
+        outside its range.
     """
     models, (first, *more) = ensemble.models, NUMBERS if near is None else (near,)
     others = [model for model in models if not takes_near_rows(model)]
@@ -140,7 +141,9 @@ def ensemble_with_near_rows(
             "components that use near rows" if not others else type(others[0]).__name__
         )
         expected = "PEPRegression without blocks or memory, and constant noise"
-        raise checks.refusal("ensemble", got, expected, "Keep it as it is.")
+        raise checks.refusal(
+            "ensemble", got, expected, "Use the model without near rows."
+        )
     num_rows = len(models[0].data[0])
     if near is not None:
         checks.check_number(near, num_rows, "near", counted="rows")
@@ -182,25 +185,26 @@ def ensemble_with_near_labels(
 
     See :mod:`gpflow_pep.training.choosing.near`. c of the prior on the weights is 0.01.
 
-    :param model: Trained, or several mixed, with a likelihood of two classes and one
-        latent function.
+    :param model: A trained model, or several that are mixed, with a likelihood of two
+        classes and one latent function.
     :param data: X [N, D] and labels 0 and 1 [N, 1], the rows that it was trained on.
-    :param near: How many near rows predictions use.
-    :param num_steps: The most steps of training for near rows.
-    :param seconds: The most seconds of it, without compilation; None: any number.
-    :param seed: Which rows are left out, and which are in which batch.
+    :param near: The number of near rows that predictions use.
+    :param num_steps: The largest number of steps of training for near rows.
+    :param seconds: The time limit of this training in seconds, without compilation;
+        None sets no limit.
+    :param seed: Seed of the choice of left-out rows and of the batches.
     :param progress: Whether to show a bar on stderr.
-    :return: The ensemble; None where the residuals of near rows have nothing in common,
-        or the mean log density of the rows that are left out is not higher by at least
-        two standard errors.
-    :raises ValueError: If the model is of another likelihood, or an argument is outside
-        its range.
+    :return: The ensemble; None if the residuals of near rows have nothing in common, or
+        if the mean log density of the left-out rows does not rise by at least two
+        standard errors.
+    :raises ValueError: If the model has another likelihood, or if an argument is
+        outside its range.
     """
     main: Any = heaviest(model)
     if not takes_near_labels(main.kernel, main.likelihood):
         got = f"{type(main).__name__} with {type(main.likelihood).__name__}"
         expected = "a likelihood of two classes with one latent function"
-        raise checks.refusal("model", got, expected, "Keep it as it is.")
+        raise checks.refusal("model", got, expected, "Use the model without near rows.")
     X, Y = map(np.asarray, data)
     checks.check_number(near, len(X) - 1, "near", counted="other rows")
     models, weights = components(model)

@@ -1,3 +1,1 @@
-"""Loops that train a model, their record and outputs, and rows spread over
-processes.
-"""
+"""Loops that train a model, the record of a run, and the outputs that it writes."""

@@ -42,34 +42,34 @@ def maximise_on_subset(
         pep.training.maximise_on_subset(model)
         pep.training.maximise(model)
 
-    All parameters are those of the model, which afterwards predicts from all its rows,
-    and can be trained on them from there. With many rows that is several times faster
-    than training on all of them from the beginning.
+    Training changes the parameters of the model, which afterwards predicts from all its
+    rows and can be trained further on all of them. With many rows this is several times
+    faster than training on all rows from the beginning.
 
-    :param model: Without blocks, memory, several powers or missing targets.
-    :param num_rows: How many, chosen at random; by default 20 (:data:`ROWS_PER_POINT`)
-        for each inducing variable, and at most half of the rows. If the model has no
-        more than ``num_rows``, it is trained on all of them.
-    :param seed: Which rows.
-    :param options: All arguments of :func:`~gpflow_pep.training.maximise`, but
+    :param model: A model without blocks, memory, several powers or missing targets.
+    :param num_rows: The number of rows, which are chosen at random; by default 20
+        (:data:`ROWS_PER_POINT`) for each inducing variable, and at most half of the
+        rows. A model with at most ``num_rows`` rows is trained on all of them.
+    :param seed: Seed of the choice of rows.
+    :param options: All arguments of :func:`~gpflow_pep.training.maximise`, except
         ``num_inducing`` and ``optimizer``. By default ``tolerance`` is 1e-3 and
         ``window`` is 5.
-    :return: The record of this training. Its objective is that of the rows that were
-        chosen.
-    :raises ValueError: If the model is another, or an argument is outside its range.
+    :return: The record of this training. Its objective is for the chosen rows.
+    :raises ValueError: If the model cannot be trained in this way, or if an argument is
+        outside its range.
     """
     check_seed(seed)
     for name in {"num_inducing", "optimizer"} & options.keys():
-        raise refusal(name, repr(options[name]), "none of it", "Leave it out.")
+        raise refusal(name, repr(options[name]), "no such argument", "Leave it out.")
     if not has_subsets(model):
         got = type(model).__name__
         if type(model) in (PEPRegression, PEP, PEPClassification):
-            got = "one with blocks, a memory or a power for each row"
+            got = "a model with blocks, a memory or a power for each row"
         expected = (
             "a PEPRegression, PEP or PEPClassification without these, all targets"
             " observed"
         )
-        raise refusal("model", got, expected, "Call maximise alone.")
+        raise refusal("model", got, expected, "Call maximise directly.")
     if num_rows is None:
         num_rows = min(ROWS_PER_POINT * model.num_inducing, -(-len(model.data[0]) // 2))
     subset = on_some_rows(model, check_positive("num_rows", num_rows), seed)

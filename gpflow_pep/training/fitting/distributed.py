@@ -60,8 +60,8 @@ class Replicas:
                 raise
             got = "no answer from another process"
             remedy = (
-                "Its own message, or its host, has the reason. Start all of them again;"
-                " with"
+                "The message of that process, or its host, gives the reason. Start"
+                " all processes again; with"
             )
             remedy += " checkpoint_dir the run resumes."
             text = message("strategy", got, "that all of them train on", remedy)
@@ -83,8 +83,10 @@ class Replicas:
             return batch, 1.0
         number = tf.distribute.get_replica_context().replica_id_in_sync_group
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
-        got = f"one of fewer rows than the {self._count} replicas"
-        text = message("batches", got, "at least as many", "Make larger batches.")
+        got = f"a batch with fewer rows than the {self._count} replicas"
+        text = message(
+            "batches", got, "at least one row for each replica", "Make larger batches."
+        )
         with tf.control_dependencies(require(size >= self._count, text)):
             start, stop = (size * k // self._count for k in (number, number + 1))
         share = tf.nest.map_structure(lambda part: part[start:stop], batch)

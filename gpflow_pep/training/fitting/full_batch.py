@@ -114,7 +114,7 @@ class _Limits(NamedTuple):
     def check(self) -> None:
         check_positive("window", self.window)
         check_positive("max_iterations", self.max_iterations)
-        remedy = "In nats for each row, 1e-6 is fine."
+        remedy = "The unit is nats per row; 1e-6 is fine."
         check_real("tolerance", self.tolerance, "[0, inf)", remedy)
 
 
@@ -170,8 +170,8 @@ class _Run:
                 message = NO_STEP
             if converged and len(self.losses) <= 1:
                 stayed = (
-                    "No step was taken, as the objective is all but flat where training"
-                    " began."
+                    "No step was made, because the objective is nearly flat where"
+                    " training began."
                 )
                 message = f"{stayed} {message}"
         except _Halt as halt:
@@ -276,15 +276,15 @@ class Step(NamedTuple):
 
 
 class MaximiseRecord(NamedTuple):
-    """What :func:`maximise` did: the fields of the start that ended best, and all of
-    them.
+    """The record of :func:`maximise`: the fields describe the start that ended best,
+    and ``starts`` has all.
     """
 
     objective: float
-    """That of the model as it is now, plus the log density of priors on its parameters.
-    Where training is less exact than predictions (``loss_tolerance`` of
-    :class:`~gpflow_pep.models.PEP`), it was computed once more at the end, as exactly
-    as those, unless the time was over.
+    """The objective of the trained model, plus the log density of priors on its
+    parameters. If training is less exact than predictions (``loss_tolerance`` of
+    :class:`~gpflow_pep.models.PEP`), the objective is computed once more at the end, as
+    exactly as for predictions, unless the time ran out.
     """
 
     iterations: int
@@ -325,63 +325,64 @@ def maximise(
         print(record.objective, record.message)
 
     L-BFGS maximises the objective, log Z plus the log density of priors, over all
-    trainable parameters. The model ends with the best of them that were seen, also
-    after an interrupt or an error, and so never worse than it was. Where it cannot be
-    computed, the step is shortened.
+    trainable parameters. The model ends with the best parameters that were seen, also
+    after an interrupt or an error, so it is never worse than before. If the objective
+    cannot be computed after a step, the step is shortened.
 
     Each call compiles a graph of 5 to 10 MB, which TensorFlow keeps until the process
-    ends: for many models see *Memory* in :ref:`reliability`.
+    ends. For many models see *Memory* in :ref:`reliability`.
 
-    :param model: One that holds its data: ``PEPRegression``, ``PEP``,
-        ``PEPClassification``, or GPflow's ``SGPR``, ``GPR``, ``GPRFITC``, ``VGP``. Or
-        the :class:`~gpflow_pep.training.fitting.objectives.WholeLoss` of one, which
-        further runs do not compile again.
-    :param objective: ``"evidence"`` is log Z. ``"loo"``, for ``PEP`` and
-        ``PEPRegression`` without blocks, is the sum over rows of the leave-one-out log
-        density; it does not keep inducing inputs from fitting single rows. A function
-        of the model computes another number to maximise, in TensorFlow. See
+    :param model: A model that holds its data: ``PEPRegression``, ``PEP``,
+        ``PEPClassification``, or GPflow's ``SGPR``, ``GPR``, ``GPRFITC`` or ``VGP``; or
+        the :class:`~gpflow_pep.training.fitting.objectives.WholeLoss` of such a model,
+        which further runs do not compile again.
+    :param objective: What is maximised. ``"evidence"`` is log Z. ``"loo"``, for ``PEP``
+        and ``PEPRegression`` without blocks, is the sum over rows of the leave-one-out
+        log density; it does not prevent inducing inputs from fitting single rows. A
+        function of the model computes another number, in TensorFlow. See
         :func:`~gpflow_pep.training.training_loss`, and :ref:`derivatives-of-sites`. A
         ``WholeLoss`` has its objective already.
-    :param num_inducing: ``"auto"``: the inducing points of the model are doubled, and
-        the model is trained again, as long as rows that are left out of this training
-        gain (:mod:`gpflow_pep.training.fitting.points`); its ``inducing_variable`` is
-        another one then. Start with few, 25 for example. Not for a ``WholeLoss`` or
-        with an optimizer. None: those that it has.
-    :param tolerance: Stop when a step improves the objective by less than this for each
-        row, in nats; at least 0. Or when no derivative of the objective for each row
-        exceeds ten times that, or 1e-5.
-    :param window: The improvement is the mean of as many steps, at least 1. With
-        several, a single poor step stops nothing, and a larger tolerance makes sense:
-        see :doc:`/training`.
-    :param max_iterations: The most steps from each start, at least 1.
-    :param seconds: The most seconds, with compilation and of all starts together;
-        positive. The evaluation under way is waited for, and each start that was begun
-        has one; none comes after.
-    :param starts: How many, at least 1: the first is the parameters as they are, the
-        others are those with random perturbations of standard deviation 0.5 in GPflow's
-        unconstrained parameters. Or functions: each gets the model with the parameters
-        as they were and assigns others, for one more start after the first. The best
-        end counts.
-    :param seed: The same seed gives the same perturbations.
-    :param callback: Called after each step, when the model has that step's parameters.
-    :param progress: Whether to show a bar on stderr.
-    :param optimizer: GPflow's: with the same one, further runs of the same model
-        compile nothing. Data that change in between must be ``tf.Variable``. Not for a
-        ``WholeLoss``.
+    :param num_inducing: ``"auto"`` doubles the inducing points of the model and trains
+        it again, as long as this improves predictions of left-out rows
+        (:mod:`gpflow_pep.training.fitting.points`); the model then has a new
+        ``inducing_variable``. Start with few points, for example 25. It cannot be used
+        with a ``WholeLoss`` or an optimizer. None keeps the inducing points.
+    :param tolerance: The improvement of the objective, in nats per row, below which
+        training stops; at least 0. Training also stops when no derivative of the
+        objective per row exceeds ten times the tolerance, or 1e-5.
+    :param window: The number of steps over which the improvement is averaged, at least
+        1. With several steps, a single poor step does not stop training, and a larger
+        tolerance makes sense: see :doc:`/training`.
+    :param max_iterations: The largest number of steps from each start, at least 1.
+    :param seconds: The time limit in seconds, including compilation and all starts;
+        positive. The running evaluation is completed, and each start that has begun
+        makes at least one.
+    :param starts: The number of starts, at least 1. The first start is at the present
+        parameters; the others add random perturbations with standard deviation 0.5 to
+        GPflow's unconstrained parameters. Alternatively, functions: each one gets the
+        model with the initial parameters and assigns others, for one more start after
+        the first. The best result is kept.
+    :param seed: Seed of the perturbations: the same seed gives the same perturbations.
+    :param callback: A function that is called after each step, when the model has the
+        parameters of that step.
+    :param progress: Whether to show a progress bar on stderr.
+    :param optimizer: An optimizer of GPflow. If you pass the same one again, further
+        runs of the same model do not compile. Data that change between runs must be
+        ``tf.Variable``. It cannot be used with a ``WholeLoss``.
 
-    Where the sites of a model did not converge at the last evaluations of the loss, the
-    record has no convergence of training either, whatever SciPy reports, and there is
-    one :class:`~gpflow_pep.models.ConvergenceWarning`, after three such evaluations or
-    at the end.
+    If the sites of a model did not converge at the last evaluations of the loss, the
+    record has ``converged=False``, whatever SciPy reports, and there is one
+    :class:`~gpflow_pep.models.ConvergenceWarning`, after three such evaluations or at
+    the end.
 
-    :raises ValueError: If the model does not hold its data or has nothing to train, a
-        limit or a start is none, or the objective or its gradient is not finite at the
-        parameters as they are. What a callback raises goes through.
+    :raises ValueError: If the model does not hold its data or has nothing to train, if
+        a limit or a start is not valid, or if the objective or its gradient is not
+        finite at the initial parameters. Errors of a callback are passed on.
     """
     limits = _Limits(tolerance, window, max_iterations)
     limits.check()
     if seconds is not None:
-        check_real("seconds", seconds, "(0, inf]", "None is for no limit.")
+        check_real("seconds", seconds, "(0, inf]", "None sets no limit.")
     check_seed(seed)
     check_callable("callback", callback, "Pass a function of a Step.")
     if num_inducing is not None:
@@ -427,7 +428,7 @@ def _check_may_grow(model: Any, num_inducing: Any, optimizer: Any) -> None:
     if num_inducing != "auto" or is_compiled:
         got = f"{num_inducing!r} for {type(model).__name__} with"
         got += f" optimizer={optimizer!r}"
-        expected = "None, or 'auto' for a model without an optimizer of your own"
+        expected = "None, or 'auto' for a model without an optimizer argument"
         raise refusal("num_inducing", got, expected, "Leave it out if in doubt.")
     check_grows(model)
 
@@ -465,7 +466,7 @@ def _loss_of(
     if objective not in ("evidence", model.objective):
         got = f"{objective!r} with a WholeLoss of {model.objective!r}"
         remedy = "Leave it out, or pass the model."
-        raise refusal("objective", got, "that of the loss", remedy)
+        raise refusal("objective", got, "the objective of the loss", remedy)
     return model
 
 

@@ -1,4 +1,4 @@
-"""What a run of training keeps to go on, and writes: record, checkpoints, scalars."""
+"""The state and the output of a training run: record, checkpoints and scalars."""
 
 import dataclasses
 import importlib.util
@@ -19,9 +19,7 @@ from ...engine.checks import message, reason, refusal
 
 
 class EarlyStopping(NamedTuple):
-    """Stop when a held-out metric gets no better, and keep the parameters that were
-    best.
-    """
+    """Stop when a held-out metric does not improve, and keep the best parameters."""
 
     metric: str  #: Its name in what ``evaluate`` returns.
     patience: int  #: Stop after as many evaluations without a better value.
@@ -39,7 +37,7 @@ class Evaluation(NamedTuple):
 
 
 class FitRecord(NamedTuple):
-    """The record of :func:`fit`, with that of the runs before where it resumed."""
+    """The record of :func:`fit`, including earlier runs if it resumed."""
 
     num_steps: int
     seconds: float
@@ -138,9 +136,10 @@ def resumed(
                 f" ({str(error).splitlines()[0]})"
             )
             expected = (
-                "one of the same model, optimizer, kind of batches and early stopping"
+                "a checkpoint of the same model, optimizer, kind of batches and early"
+                " stopping"
             )
-            remedy = "Name another directory to start anew."
+            remedy = "Choose another directory to start from the beginning."
             raise refusal("checkpoint_dir", got, expected, remedy) from error
 
     def save() -> None:
@@ -165,9 +164,9 @@ def _check_writable(name: str, directory: str | PathLike[str]) -> None:
         tf.io.gfile.remove(probe)
     except tf.errors.OpError as error:
         got = f"{directory}, which cannot be written to ({reason(error)})"
-        expected = "a folder, or the name of one to make"
+        expected = "a folder, or the name of a new one"
         raise refusal(
-            name, got, expected, "Name another, or make room there."
+            name, got, expected, "Choose another folder, or free some space."
         ) from error
 
 
@@ -180,9 +179,9 @@ def scalars(
         yield lambda step, values: None
         return
     if importlib.util.find_spec("tensorboard") is None:
-        expected = "that tensorboard is installed, which TensorFlow writes scalars with"
+        expected = "tensorboard, with which TensorFlow writes scalars"
         raise refusal(
-            "log_dir", directory, expected, "Install it, or leave log_dir out."
+            "log_dir", directory, expected, "Install tensorboard, or leave out log_dir."
         )
     _check_writable("log_dir", directory)
     writer = tf.summary.create_file_writer(str(directory))
@@ -207,9 +206,9 @@ def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
     except tf.errors.OpError as error:
         text = message(
             name,
-            f"an error when {directory} was written to ({reason(error)})",
+            f"an error when writing to {directory} ({reason(error)})",
             "a folder with space to write into",
-            "The model has the parameters of the newest step, and earlier files stay."
-            " Make room, or name another directory.",
+            "The model has the parameters of the newest step, and earlier files are"
+            " kept. Free some space, or choose another directory.",
         )
         raise OSError(text) from error

@@ -2,9 +2,9 @@
 TensorBoard.
 
 :func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its
-estimate of the training loss, a step of the optimiser. Where a checkpoint directory is
-given, the whole state of the loop is in there, and the same call after the process was
-killed goes on to the same numbers.
+estimate of the training loss, a step of the optimiser. If a checkpoint directory is
+given, it holds the whole state of the loop: after the process was killed, the same call
+continues to the same numbers.
 """
 
 import signal
@@ -47,22 +47,23 @@ from .objectives import assign, state_of, variables_of_optimizer
 
 ADVICE = "The step was too long, or started from parameters that the data contradict."
 REMEDY = (
-    "The optimizer did not take this step. Lower the learning rate, clip gradients (the"
-    " optimizer's clipnorm), or start from other parameters; look at the batch if its"
-    " data are at fault."
+    "The optimizer did not make this step. Lower the learning rate, clip gradients"
+    " (the optimizer's clipnorm), or start from other parameters; look at the batch"
+    " if its data are at fault."
 )
 
 
 def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epochs:
-    """Rows in memory as batches for :func:`fit`, in another order each epoch.
+    """Make batches for :func:`fit` of rows in memory, in another order each epoch.
 
     :param data: X [N, D] and Y [N, P].
-    :param batch_size: Rows in a batch. Rows that are left over when batches are full
-        wait for another epoch.
-    :param seed: The same seed gives the same batches, in any process.
+    :param batch_size: The number of rows in a batch. Rows that do not fill a batch wait
+        for another epoch.
+    :param seed: Seed of the batches: the same seed gives the same batches, in any
+        process.
     :return: A function of the number of the epoch.
-    :raises ValueError: If the batch size is no positive integer or more than there are
-        rows.
+    :raises ValueError: If the batch size is not a positive integer, or if it is larger
+        than the number of rows.
     """
     X, Y = as_pair(data)
     check_positive("batch_size", batch_size)
@@ -73,8 +74,13 @@ def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epo
             " batches of"
         )
         got += f" {counted(batch_size, 'row')}"
-        remedy = "Pass rows that belong together, or a smaller batch_size."
-        raise refusal("data", got, "as many of either and at least one batch", remedy)
+        remedy = "Pass X and Y of the same rows, or a smaller batch_size."
+        raise refusal(
+            "data",
+            got,
+            "the same number of rows in both, and at least one batch",
+            remedy,
+        )
     rows = shuffled_rows(len(X), batch_size, seed)
 
     @tf.autograph.experimental.do_not_convert
@@ -107,54 +113,56 @@ def fit(
         optimizer = tf_keras.optimizers.Adam(0.01)
         record = pep.training.fit(model, batches, num_steps=2000, optimizer=optimizer)
 
-    :param model: One that takes its data in batches, such as ``ARPEP`` or
-        ``gpflow.models.SVGP``; or ``PEP``; or ``PEPRegression`` by near rows.
-    :param batches: What each step takes one of. For ``PEP`` its
-        ``minibatch_training_loss_closure``, for it and ``PEPRegression`` their
-        ``near_row_training_loss_closure``. For other models a ``tf.data.Dataset`` of
-        batches (X, Y), read again when it ends; or a function of the number of the
-        epoch that returns that epoch's, as :func:`shuffled_batches` does. A run that
-        resumes reads its epoch again and skips the batches it had: the numbers are the
-        same where the batches are.
-    :param num_steps: How many steps in all, those before resuming counted.
-    :param optimizer: Any of ``tf_keras.optimizers``, with a learning rate or a
-        schedule.
-    :param natural_gradient: Trains ``q_mu`` and ``q_sqrt`` of models that have such
-        parameters; the optimiser gets the others. A number in (0, 1], or a schedule of
-        it, is the length of a step along the natural gradient, shortened where q would
-        become improper or go too far
-        (:func:`gpflow_pep.training.fitting.natural.natural_step`). It is taken along
-        with the optimiser's, by the same gradient, and costs little. True is 0.1.
-        GPflow's takes a step before each of the optimiser's, with a gradient of its
-        own; where q would become improper, training stops.
-    :param evaluate: Computes held-out metrics. What it does to the model is undone.
-    :param evaluate_every: Steps between evaluations.
-    :param early_stopping: Needs ``evaluate``. The model gets the best evaluation's
-        parameters in the end, whether or not it stopped.
-    :param checkpoint_dir: Where to keep the state of the run. If one is there, the run
-        resumes: the model and the optimiser get its values.
-    :param checkpoint_every: Steps between checkpoints; there is one after the last step
-        too.
-    :param log_dir: Where to write scalars for TensorBoard: loss, seconds of a step,
+    :param model: A model that gets its data in batches, such as ``ARPEP`` or
+        ``gpflow.models.SVGP``; or ``PEP``; or ``PEPRegression`` with near rows.
+    :param batches: The batches, of which each step uses one. For ``PEP`` pass its
+        ``minibatch_training_loss_closure``; for ``PEP`` and ``PEPRegression`` with near
+        rows, their ``near_row_training_loss_closure``. For other models pass a
+        ``tf.data.Dataset`` of batches (X, Y), which is read again when it ends, or a
+        function that returns the dataset of an epoch by its number, such as
+        :func:`shuffled_batches`. A run that resumes reads its epoch again and skips the
+        batches it had: the numbers are the same if the batches are.
+    :param num_steps: The total number of steps, including those before resuming.
+    :param optimizer: Any optimizer of ``tf_keras.optimizers``, with a learning rate or
+        a schedule.
+    :param natural_gradient: How ``q_mu`` and ``q_sqrt`` are trained in models that have
+        such parameters; the optimiser trains the other parameters. A number in (0, 1],
+        or a schedule of it, is the length of a step along the natural gradient, which
+        is shortened if q would become improper or move too far
+        (:func:`gpflow_pep.training.fitting.natural.natural_step`). This step uses the
+        gradient of the optimiser's step and costs little. True selects 0.1. GPflow's
+        ``NaturalGradient`` makes a step before each step of the optimiser, with a
+        separate gradient; if q would become improper, training stops.
+    :param evaluate: A function of the model that computes held-out metrics. Its changes
+        to the model are undone.
+    :param evaluate_every: The number of steps between evaluations.
+    :param early_stopping: When to stop; it needs ``evaluate``. In the end the model
+        gets the parameters of the best evaluation, whether or not training stopped
+        early.
+    :param checkpoint_dir: The folder for the state of the run. If it has a checkpoint,
+        the run resumes: the model and the optimiser get its values.
+    :param checkpoint_every: The number of steps between checkpoints; the last step also
+        writes one.
+    :param log_dir: The folder for scalars of TensorBoard: loss, seconds of a step,
         metrics.
-    :param log_every: Steps between scalars of the loss.
-    :param progress: Whether to show a bar on stderr.
-    :param strategy: ``tf.distribute.MirroredStrategy`` or
+    :param log_every: The number of steps between scalars of the loss.
+    :param progress: Whether to show a progress bar on stderr.
+    :param strategy: A ``tf.distribute.MirroredStrategy`` or
         ``MultiWorkerMirroredStrategy``, under whose ``scope()`` the model and the
-        optimiser were made. Each replica takes its share of the rows of every batch,
-        and a step is that of one process with the whole batch. All processes make the
-        same call; the chief alone writes, and its metrics count.
-    :raises ValueError: If a number is no positive integer, the model takes no batches
-        or has nothing to train, or an argument is of another kind; if the loss, a
-        gradient or a metric becomes NaN or infinite, or the model refuses a batch. The
-        message names the step.
+        optimiser were made. Each replica computes its share of the rows of every batch,
+        and a step equals the step of one process with the whole batch. All processes
+        make the same call; only the chief writes files, and its metrics are used.
+    :raises ValueError: If a number is not a positive integer, if the model cannot be
+        trained in batches or has nothing to train, or if an argument is of another
+        kind; also if the loss, a gradient or a metric becomes NaN or infinite, or if
+        the model refuses a batch. The message gives the step.
     :raises OSError: If a checkpoint or scalars cannot be written. The model has the
-        parameters of the newest step, and earlier checkpoints are as they were.
+        parameters of the newest step, and earlier checkpoints are kept.
     :raises RuntimeError: If another process of the strategy stopped.
 
-    An interrupt (Ctrl-C) ends training after the step under way. The model keeps the
-    parameters of the newest step, and where there is a checkpoint directory, so does a
-    checkpoint.
+    An interrupt (Ctrl-C) ends training after the running step. The model keeps the
+    parameters of the newest step, and if there is a checkpoint directory, a checkpoint
+    has them too.
     """
     every = _Every(evaluate_every, checkpoint_every, log_every)
     check_positive("num_steps", num_steps)
@@ -352,8 +360,10 @@ def _stream(
             num_read += 1
             yield batch, epoch, num_read
         if num_read == 0:
-            remedy = "Look at how the dataset is made."
-            raise refusal("batches", f"none in epoch {epoch}", "at least one", remedy)
+            remedy = "Check how the dataset is made."
+            raise refusal(
+                "batches", f"no batch in epoch {epoch}", "at least one", remedy
+            )
         epoch, num_read = epoch + 1, 0
 
 
@@ -448,13 +458,15 @@ def _check_stopping(
         got = "no evaluate" if evaluate is None else f"evaluate_every={evaluate_every}"
         got += f" with {counted(num_steps, 'step')}"
         remedy = "Pass evaluate, and evaluate_every of at most num_steps."
-        raise refusal("early_stopping", got, "evaluations to judge by", remedy)
+        raise refusal(
+            "early_stopping", got, "evaluations, which early stopping uses", remedy
+        )
     check_positive("early_stopping.patience", rule.patience)
     check_real(
         "early_stopping.min_delta",
         rule.min_delta,
         "[0, inf]",
-        "0 counts any improvement.",
+        "0 accepts any improvement.",
     )
 
 
@@ -482,8 +494,8 @@ def _as_metrics(
             raise refusal(name, value, "a finite number", remedy)
     if rule and rule.metric not in metrics:
         got = f"the metric '{rule.metric}'"
-        expected = f"one that evaluate returns: {', '.join(metrics) or 'none'}"
-        raise refusal("early_stopping", got, expected, "Name one of them.")
+        expected = f"a metric that evaluate returns: {', '.join(metrics) or 'none'}"
+        raise refusal("early_stopping", got, expected, "Choose one of them.")
     return metrics
 
 
@@ -495,7 +507,7 @@ def _loss_and_epochs(
         if batches.model is not model:
             got = "the minibatch loss of another model"
             remedy = "Call this model's minibatch_training_loss_closure."
-            raise refusal("batches", got, "that of this one", remedy)
+            raise refusal("batches", got, "the minibatch loss of this model", remedy)
         return batches.of_batch, batches.epoch
     if not isinstance(model, ExternalDataTrainingLossMixin):
         remedy = "Train it with gpflow_pep.training.maximise."
@@ -505,9 +517,7 @@ def _loss_and_epochs(
                 " batches."
             )
         got = f"{type(model).__name__}, which holds its data, with batches of data"
-        raise refusal(
-            "model", got, "a model that takes its data with each call", remedy
-        )
+        raise refusal("model", got, "a model that gets its data with each call", remedy)
     if isinstance(batches, tf.data.Dataset):
         dataset = batches
         return model.training_loss, lambda number: dataset
@@ -534,19 +544,22 @@ def _check_strategy(
             "strategy", type(strategy).__name__, expected, "Pass one of them, or None."
         )
     if isinstance(batches, BatchLoss):
-        got = "one for minibatches of PEP, whose sites belong to one process"
+        got = "a strategy for minibatches of PEP, whose sites belong to one process"
         remedy = "Train ARPEP, APEP or RPAPEP."
         raise refusal(
-            "strategy", got, "a model that takes its data with each call", remedy
+            "strategy", got, "a model that gets its data with each call", remedy
         )
     if natural_gradient is not None:
         expected = (
-            "none: q_mu and q_sqrt would be assigned in each replica, which variables"
-            " of a"
+            "no natural gradient: q_mu and q_sqrt would be assigned in each replica,"
+            " which variables of a"
         )
         expected += " strategy refuse"
         raise refusal(
-            "natural_gradient", "one under a strategy", expected, "Leave it out."
+            "natural_gradient",
+            "a natural gradient under a strategy",
+            expected,
+            "Leave it out.",
         )
     if getattr(model, "num_data", 0) is None:
         got = f"{type(model).__name__} with num_data=None under a strategy"
@@ -561,8 +574,11 @@ def _check_strategy(
         ("optimizer", optimizer.variables),
     ):
         if not all(map(created_in_scope, variables)):
-            got, expected = "one made outside of the strategy", "one made in its scope"
-            remedy = "Make model and optimizer under `with strategy.scope():`."
+            got, expected = (
+                "an object made outside the strategy",
+                ("a model and an optimizer made in its scope"),
+            )
+            remedy = "Make the model and the optimizer under `with strategy.scope():`."
             raise refusal(name, got, expected, remedy)
     for variable in model.variables:
         # GPflow notes it where variables of a strategy do not look.
@@ -573,7 +589,10 @@ def _check_strategy(
                 " kernel.variance = gpflow.Parameter(kernel.variance, trainable=False)."
             )
             raise refusal(
-                "model", got, "none under a strategy, where it has no effect", remedy
+                "model",
+                got,
+                "na natural gradient under a strategy, where it has no effect",
+                remedy,
             )
 
 

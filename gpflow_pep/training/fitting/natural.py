@@ -150,12 +150,15 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
         return NaturalGradients()
     mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))
     if not (isinstance(mean, gpflow.Parameter) and isinstance(root, gpflow.Parameter)):
-        got = f"one for {type(model).__name__}, whose q_mu and q_sqrt are no parameters"
+        got = (
+            f"a natural gradient for {type(model).__name__}, whose q_mu and q_sqrt are"
+            " not parameters"
+        )
         expected = "SVGP, APEP, ARPEP or RPAPEP"
         raise refusal("natural_gradient", got, expected, "Leave it out.")
     if root.shape.rank != 3:
-        got = f"one for q_sqrt of shape {tuple(root.shape)}"
-        expected = "[L, M, M]: natural gradients are of full covariances"
+        got = f"a natural gradient for q_sqrt of shape {tuple(root.shape)}"
+        expected = "[L, M, M], because natural gradients need full covariances"
         raise refusal(
             "natural_gradient", got, expected, "Use q_diag=False, or leave it out."
         )

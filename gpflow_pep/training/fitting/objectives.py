@@ -1,5 +1,5 @@
-"""What training maximises, what it changes of a model, and the loss as optimisers take
-it.
+"""The objectives of training, the variables that it changes, and the loss for
+optimisers.
 """
 
 import warnings
@@ -101,12 +101,13 @@ def training_loss(
         loss = pep.training.training_loss(model, "loo")
         gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables)
 
-    It is minus the objective and minus the log density of priors on parameters.
+    The loss is minus the objective minus the log density of priors on parameters.
 
-    :param objective: ``"evidence"``: log Z, of any model. ``"loo"``: the sum over rows
-        of the leave-one-out log density, of ``PEP`` and of ``PEPRegression`` without
-        blocks. Or a function that computes a number from the model, in TensorFlow. It
-        must use its argument, which may be a copy of the model.
+    :param objective: What is maximised. ``"evidence"`` is log Z, for any model.
+        ``"loo"`` is the sum over rows of the leave-one-out log density, for ``PEP`` and
+        for ``PEPRegression`` without blocks. A function computes a number from the
+        model, in TensorFlow; it must use its argument, which may be a copy of the
+        model.
     :raises ValueError: If the model does not have the objective.
     """
     if callable(objective):
@@ -125,8 +126,8 @@ def training_loss(
 
 @cache
 def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
-    r"""Make an objective: log Z with a prior by which the lengthscales of a kernel are
-    alike,
+    r"""Make an objective: log Z with a prior under which the lengthscales of a kernel
+    are similar,
 
     .. math::
 
@@ -137,7 +138,8 @@ def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
     single rows. The lengthscales of a sum are those of its first term, to which
     ``kernel="additive"`` and ``time`` of estimators add others.
 
-    :param spread: s, above 0. The same one gives the same function.
+    :param spread: The standard deviation s, above 0. The same number gives the same
+        function.
     """
     check_real("spread", spread, "(0, inf)", "0.7 is usual.")
 
@@ -180,7 +182,8 @@ class WholeLoss:
 
     The first evaluation compiles it, which keeps 5 to 10 MB until the process ends.
 
-    :param optimizer: GPflow's, which keeps the compiled loss; None: a new one.
+    :param optimizer: An optimizer of GPflow, which keeps the compiled loss; None makes
+        a new one.
     :param objective: See :func:`~gpflow_pep.training.training_loss`.
     :raises ValueError: If the model does not hold its data, has nothing to train, or
         does not have the objective.
@@ -275,7 +278,7 @@ def _check_holds_data(model: Any) -> list[tf.Variable]:
             " gpflow.models.SGPR"
         )
         remedy = (
-            "Train one that takes its data in batches with gpflow_pep.training.fit."
+            "Train a model that gets its data in batches with gpflow_pep.training.fit."
         )
         raise refusal("model", type(model).__name__, expected, remedy)
     return variables_of_optimizer(model)
@@ -288,7 +291,7 @@ def variables_of_optimizer(
     others = set(map(id, variables_of_q))
     variables = [v for v in model.trainable_variables if id(v) not in others]
     if not variables and not others:
-        got = "none with a parameter for the optimizer to train"
+        got = "no model with a parameter for the optimizer to train"
         raise refusal(
             "model", got, "at least one", "Use gpflow.set_trainable(model, True)."
         )

@@ -33,7 +33,7 @@ from .objectives import FAILURES, assign, state_of
 
 #: Rows predicted at a time.
 _CHUNK = 10_000
-_ADVICE = "Look for rows far from those of training, or for parameters that ran off."
+_ADVICE = "Look for rows far from the training rows, or for parameters that ran off."
 
 
 def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
@@ -43,14 +43,14 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
     check_one_power(model)
     if not isinstance(model, InternalDataModel):
         got = (
-            f"none with {type(model).__name__}, whose rows share one site that cannot"
-            " be removed"
+            f"no rows for {type(model).__name__}, whose rows share one site that"
+            " cannot be removed for a single row"
         )
         remedy, expected = "Pass validation=(X, Y).", "rows that were held out"
-        raise checks.refusal("validation", f"{got} for a single row", expected, remedy)
+        raise checks.refusal("validation", got, expected, remedy)
     if model.data[0].shape[0] == 1:
         raise checks.refusal(
-            "model", "one row", "several", "There is no other to predict by."
+            "model", "one row", "several", "There is no other row to predict from."
         )
     return lambda: np.asarray(model.loo_log_density())
 
@@ -68,8 +68,8 @@ def held_out_densities(
     check_columns(model.inducing_variable, X)
     rule.check(model.likelihood, Y)
     if len(X) < 2:
-        expected = "several: its mean has no standard error"
-        raise checks.refusal("validation", "one row", expected, "Hold more rows out.")
+        expected = "several rows, because the mean of one has no standard error"
+        raise checks.refusal("validation", "one row", expected, "Hold out more rows.")
     power = tf.ones([1], X.dtype)
 
     def density() -> AnyNDArray:
@@ -90,13 +90,13 @@ def held_out_densities(
 def check_one_power(model: Any) -> None:
     if not isinstance(model, (InternalDataModel, TiedModel)):
         remedy = (
-            "An estimator chooses by itself: pass it alpha='auto', or the powers as its"
-            " alpha."
+            "An estimator chooses the power itself: pass alpha='auto', or the powers,"
+            " to the estimator."
             if hasattr(model, "get_params")
             else "Other models have no power."
         )
         raise checks.refusal(
-            "model", type(model).__name__, "one of gpflow_pep.models", remedy
+            "model", type(model).__name__, "a model of gpflow_pep.models", remedy
         )
     if model.alpha.shape.rank != 0:
         got, remedy = (
@@ -123,7 +123,7 @@ LONGER = 2.0
 #: Two measurements rarely agree in the inputs and in one of so many levels, and trials
 #: have rarely so many: ratings have 2 to 7 as a rule.
 LEVELS_OF_NUMBERS = 10
-OVER = "The time was over."
+OVER = "The time ran out."
 
 
 class PointsScore(NamedTuple):
@@ -353,14 +353,14 @@ def check_grows(model: Any) -> None:
     if not kind or type(_points_of(model)) is not InducingPoints:
         part = type(_points_of(model) if kind else model).__name__
         expected = "PEPRegression, PEP or PEPClassification with inducing points [M, D]"
-        remedy = "Leave it out: the model keeps the inducing variables that it has."
+        remedy = "Leave it out, and the model keeps its inducing variables."
         raise checks.refusal("num_inducing", f"'auto' with {part}", expected, remedy)
     has_parts = model.memory is not None or model.alpha.shape.rank != 0
     if model.rows.cut.block_rows is not None or has_parts:
         got = "'auto' with blocks, a memory or a power for each row"
-        remedy = "Leave it out, and choose the number by rows that you hold out."
+        remedy = "Leave it out, and choose the number with held-out rows."
         raise checks.refusal(
-            "num_inducing", got, "rows that can be left out singly", remedy
+            "num_inducing", got, "rows that can be left out one by one", remedy
         )
 
 

@@ -26,8 +26,8 @@ def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
 
     :param model: A model of GPflow's or of this package.
     :param X: Inputs, [N, D].
-    :raises ValueError: If the likelihood is neither of classes nor Gaussian, or X has
-        other columns than the inducing inputs.
+    :raises ValueError: If the likelihood is neither Gaussian nor a likelihood of
+        classes, or if X has other columns than the inducing inputs.
     """
     rows, likelihood = tf.convert_to_tensor(X), model.likelihood
     if hasattr(model, "inducing_variable"):

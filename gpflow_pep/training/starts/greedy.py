@@ -131,7 +131,9 @@ def greedy_variance(
     if seed is not None:
         checks.check_seed(seed)
     if tolerance is not None:
-        remedy = "A thousandth of the kernel's variance is precise; None is for none."
+        remedy = (
+            "A thousandth of the kernel's variance is precise; None sets no threshold."
+        )
         checks.check_real("tolerance", tolerance, "[0, inf]", remedy)
     order = (
         np.arange(len(X))

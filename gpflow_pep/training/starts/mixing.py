@@ -48,19 +48,19 @@ def coregionalization(
     r"""Create a kernel of mixed latent functions, with initial values that suit
     training.
 
-    :param data: X [N, D], and Y [N, P] with NaN where nothing was observed.
+    :param data: Inputs X [N, D], and targets Y [N, P] with NaN for missing targets.
     :param num_latent: The number Q of latent functions that outputs share, at most P.
-    :param kernel: What the latent functions have copies of, with lengthscales between
-        twice and half of its own, the longest first, and with variance 1, not trained;
-        of a sum of kernels, the first one's. None: a squared exponential, whose
-        lengthscales are half of :math:`\sqrt{D}` times the standard deviations of the
-        inputs.
-    :param num_white: How many latent functions of white noise there are beside them:
-        what the outputs of a row have in common that is no function of the inputs.
-        Their weights start parallel to the first columns of W.
-    :param scales: Prior standard deviations of the outputs' functions, [P]. None: those
-        of Y, which suit noise that is added to the function; for labels and counts 1 is
-        better.
+    :param kernel: The kernel that is copied for each latent function, with lengthscales
+        between twice and half of the original, the longest first, and with variance 1,
+        which is not trained. In a sum of kernels this applies to the first one. None
+        uses a squared exponential, whose lengthscales are half of :math:`\sqrt{D}`
+        times the standard deviations of the inputs.
+    :param num_white: The number of additional latent functions of white noise, for what
+        the outputs of a row have in common that is not a function of the inputs. Their
+        weights start parallel to the first columns of W.
+    :param scales: Prior standard deviations of the outputs' functions, [P]. None uses
+        the standard deviations of Y, which suit noise that is added to the function;
+        for labels and counts 1 is better.
     :return: A kernel for :class:`~gpflow_pep.models.PEP` or
         :class:`~gpflow_pep.models.PEPRegression` with ``LinearCoregionalization``.
     :raises ValueError: If an output was never observed, or an argument is outside its
@@ -73,9 +73,9 @@ def coregionalization(
     )
     unseen = np.flatnonzero(np.isnan(Y).all(axis=0))
     if unseen.size:
-        got = f"NaN alone in {unseen.size} column(s), the first at index {unseen[0]}"
+        got = f"only NaN in {unseen.size} column(s), the first at index {unseen[0]}"
         raise checks.refusal(
-            "Y", got, "some targets of each output", "Leave such outputs out."
+            "Y", got, "some targets of each output", "Leave out such outputs."
         )
     if kernel is None:
         spread = _nonzero(X.std(axis=0))
@@ -89,7 +89,7 @@ def coregionalization(
     if len(s) != num_outputs or not np.all(s > 0.0):
         expected = f"{num_outputs} positive numbers, one for each column of Y"
         raise checks.refusal(
-            "scales", repr(scales), expected, "Leave it out, or pass those."
+            "scales", repr(scales), expected, "Leave it out, or pass such numbers."
         )
     values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]

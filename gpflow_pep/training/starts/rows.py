@@ -79,7 +79,7 @@ def distinct_rows(
 
 def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
     """Make the error for fewer rows that differ than are to be chosen."""
-    expected = f"at most {num_distinct}, the number of rows of X that differ"
+    expected = f"at most {num_distinct}, the number of distinct rows of X"
     return checks.refusal("M", wanted, expected, "Choose a smaller M.")
 
 
@@ -98,21 +98,21 @@ def kmeans(
     covariances: bool | Spread = False,
     minibatches: bool | None = None,
 ) -> InducingPoints | BlurredInducingPoints:
-    """Take the centres of k-means clusters, by scikit-learn's ``KMeans`` or
+    """Compute the centres of k-means clusters, with scikit-learn's ``KMeans`` or
     ``MiniBatchKMeans``.
 
     :param X: Inputs, [N, D].
-    :param M: How many clusters.
-    :param seed: The same seed gives the same clusters.
-    :param covariances: ``True`` or "full": also the covariance of each cluster about
-        its centre, for SASPA (Qi, Abdel-Gawad & Minka 2010); "diagonal": its diagonal;
-        "spherical": the mean of that.
-    :param minibatches: Whether to move the centres by random batches of rows instead of
-        passes over all rows, far faster and a little worse. None: where N M exceeds
-        :data:`MOST_DISTANCES`.
-    :return: M centres; with covariances, blurred points.
-    :raises ValueError: If fewer than M rows differ, or ``covariances`` is none of
-        these.
+    :param M: The number of clusters.
+    :param seed: Seed of the clusters: the same seed gives the same clusters.
+    :param covariances: Whether to compute also the covariance of each cluster about its
+        centre, for SASPA (Qi, Abdel-Gawad & Minka 2010). ``True`` and "full" give the
+        covariance, "diagonal" its diagonal, and "spherical" the mean of the diagonal.
+    :param minibatches: Whether to move the centres with random batches of rows instead
+        of passes over all rows, which is far faster and a little worse. None uses
+        batches if N M exceeds :data:`MOST_DISTANCES`.
+    :return: The M centres; with covariances, blurred points.
+    :raises ValueError: If there are fewer than M distinct rows, or if ``covariances``
+        is not one of these.
     """
     X = as_inputs(X)
     checks.check_number(M, len(X))
@@ -164,26 +164,26 @@ def saspa(
     r"""Create a sparse Gaussian process with blurred basis points (Qi, Abdel-Gawad &
     Minka 2010).
 
-    Expectation propagation, that is Power EP at :math:`\alpha = 1`, with the centres of
-    k-means clusters of the inputs as inducing points, each blurred by the covariance of
-    its cluster. Hyperparameters are as they are given; train the model as any other.
+    The model uses expectation propagation, that is Power EP at :math:`\alpha = 1`. Its
+    inducing points are the centres of k-means clusters of the inputs, each blurred by
+    the covariance of its cluster. Hyperparameters are not changed; train the model like
+    any other.
 
     :param data: X [N, D] and Y [N, P].
     :param kernel: A kernel for which blurred points are registered, see
         :class:`~gpflow_pep.inducing_variables.BlurredInducingPoints`. Latent functions
-        that have kernels of their own share the points.
-    :param likelihood: Any. With a Gaussian one and a kernel of one output the model is
-        :class:`~gpflow_pep.models.PEPRegression`, in closed form; otherwise
-        :class:`~gpflow_pep.models.PEP`.
-    :param M: How many basis points.
-    :param seed: Of k-means; the same seed gives the same points.
-    :param alpha: The power; the paper's is 1.
-    :param covariances: "full", "diagonal" or "spherical" ones of the clusters, or
-        ``False`` for points without blur: FITC, by EP where the likelihood is not
-        Gaussian.
+        with separate kernels share the points.
+    :param likelihood: Any likelihood. With a Gaussian likelihood and a kernel of one
+        output the model is :class:`~gpflow_pep.models.PEPRegression`, in closed form;
+        otherwise :class:`~gpflow_pep.models.PEP`.
+    :param M: The number of basis points.
+    :param seed: Seed of k-means: the same seed gives the same points.
+    :param alpha: The power; the paper uses 1.
+    :param covariances: The covariances of the clusters: "full", "diagonal" or
+        "spherical". ``False`` gives points without blur, that is FITC, with EP if the
+        likelihood is not Gaussian.
     :param options: Other arguments of the model.
-    :raises ValueError: If the data, the kernel, M or an option is refused, as by the
-        model.
+    :raises ValueError: If the data, the kernel, M or an option does not suit the model.
     """
     X, _ = checks.check_data(data)
     points: InducingVariables = kmeans(X, M, seed=seed, covariances=covariances)

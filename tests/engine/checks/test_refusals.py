@@ -86,7 +86,7 @@ def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> No
     model = point(max_sweeps=3)
     model.kernel.variance.unconstrained_variable.assign(np.nan)
     with (
-        pytest.warns(UserWarning, match="log Z is not known to a nat"),
+        pytest.warns(UserWarning, match="log Z is not known to within a nat"),
         pytest.raises(ValueError, match=r"NaN or infinity(.|\n)*(priors|lower alpha)"),
     ):
         model.training_loss()

@@ -133,7 +133,7 @@ SUPPORTS: list[tuple[Create, Any, Any, str]] = [
         for rows, message in (
             (
                 [[1.0, 0.0], [2.0, 0.0]],
-                "got 2 at row 1, .*0 or 1 where the last column is 0",
+                "got 2 at row 1, .*0 or 1 if the last column is 0",
             ),
             ([[0.5, 1.0]], "got 0.5 at row 0, .*whole numbers from 0 where .* is 1"),
             (
@@ -147,7 +147,7 @@ SUPPORTS: list[tuple[Create, Any, Any, str]] = [
         lambda: "Bernoulli",
         None,
         [0.0],
-        "likelihood: got str, expected one of gpflow.likelihoods",
+        "likelihood: got str, expected a likelihood of gpflow.likelihoods",
     ),
 ]
 
@@ -261,7 +261,8 @@ def test_which_likelihoods_are_gaussian() -> None:
         assert traits(likelihood).is_gaussian
     assert not traits(likelihoods.StudentT()).is_gaussian
     with pytest.raises(
-        ValueError, match="likelihood: got Beta, expected one of classes, such as"
+        ValueError,
+        match="likelihood: got Beta, expected a likelihood of classes, such as",
     ):
         num_classes(likelihoods.Beta())
 

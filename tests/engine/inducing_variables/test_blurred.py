@@ -338,7 +338,7 @@ def test_unknown_kernels_are_refused(make_kernel: Any) -> None:
         lambda: pep.models.PEP(data, shared, student, several),
     ):
         with pytest.raises(
-            ValueError, match="SquaredExponential and Constant, and for Sum and"
+            ValueError, match="SquaredExponential, Constant, and Sum and"
         ):
             attempt()
 
@@ -346,7 +346,7 @@ def test_unknown_kernels_are_refused(make_kernel: Any) -> None:
 BAD_ARGUMENTS = {
     "one number": (Z, 0.1, r"got shape \(\), expected \(5,\) \(spherical\)"),
     "too few": (Z, np.ones(M - 1), r"got shape \(4,\), expected \(5,\) \(spherical\)"),
-    "not square": (Z, np.ones([M, D, D + 1]), "expected .* Give one covariance"),
+    "not square": (Z, np.ones([M, D, D + 1]), "expected .* Pass one covariance"),
     "one axis": (Z[:, 0], np.ones(M), r"Z: got shape \(5,\), expected two axes"),
     "NaN": (Z, np.full(M, np.nan), "got NaN or infinity"),
     "negative": (
@@ -362,7 +362,7 @@ BAD_ARGUMENTS = {
     "not symmetric": (
         Z,
         np.tile([[1.0, 0.5], [0.0, 1.0]], [M, 1, 1]),
-        "got an asymmetric one",
+        "got an asymmetric matrix",
     ),
 }
 

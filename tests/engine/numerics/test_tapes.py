@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import record
 
 import gpflow_pep as pep
+from gpflow_pep.engine.factors import derivatives_in_moments_and_parameters, moments
 from gpflow_pep.engine.numerics.tapes import own_tape, unrecorded, without_gradient
 from gpflow_pep.engine.sites import sweep
 
@@ -84,3 +85,42 @@ def test_tapes_inside_of_what_is_not_recorded() -> None:
     with tf.GradientTape() as outer, unrecorded():
         value = tf.square(x)
     assert outer.gradient(value, x) is None
+
+
+CUTS = np.array([-0.4, 0.4])
+NOISES: dict[str, tuple[Any, Any]] = {
+    "Student-t": (lambda: gpflow.likelihoods.StudentT(), F),
+    "noise of rows": (
+        lambda: gpflow.likelihoods.StudentT(gpflow.functions.Linear([[0.1]], [1.0])),
+        F,
+    ),
+    "labels that are wrong": (
+        lambda: gpflow.likelihoods.MultiClass(
+            3, gpflow.likelihoods.RobustMax(3, epsilon=0.03)
+        ),
+        np.digitize(F, CUTS) * 1.0,
+    ),
+    "grades": (lambda: pep.likelihoods.Ordinal(CUTS), np.digitize(F, CUTS) * 1.0),
+    "counts": (lambda: pep.likelihoods.NegativeBinomial(), np.round(4.0 + 3.0 * F)),
+}
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_no_tape_watches_a_likelihood_that_the_loop_differentiates(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the loop the derivatives are the same, also of some rows at a time."""
+    make, Y = NOISES[name]
+    likelihood = make()
+    width = 3 if isinstance(likelihood, gpflow.likelihoods.MultiClass) else 1
+    mean = tf.constant(np.repeat(F, width, axis=1) * np.arange(1.0, width + 1.0))
+    variables = list(likelihood.variables)
+    parts = likelihood, X, mean, 0.3 + 0.0 * mean, Y, 0.5, variables
+    expected = derivatives_in_moments_and_parameters(*parts)
+    monkeypatch.setattr(moments, "ROWS_OF_A_TAPE", 11)
+    with tf.GradientTape() as outer, unrecorded():
+        found = derivatives_in_moments_and_parameters(*parts)
+    assert variables and not outer.watched_variables()
+    pairs = zip(*map(tf.nest.flatten, (found, expected)), strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)

@@ -158,7 +158,7 @@ def test_average_over_a_blur() -> None:
 )
 def test_other_kernels_are_refused(kernel: kernels.Kernel, got: str) -> None:
     with pytest.raises(
-        ValueError, match=f"^kernel: got {got}, expected .*(Draw f|Leave White)"
+        ValueError, match=f"^kernel: got {got}, expected .*(Draw f|Leave out White)"
     ):
         PriorDraws(kernel, Draws(2, 1, 5, np.zeros(3))).resample(
             np.random.default_rng(0)

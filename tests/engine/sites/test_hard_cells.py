@@ -58,7 +58,7 @@ def test_the_warning_says_what_to_do_where_no_fixed_point_was_found() -> None:
     with pytest.warns(pep.models.ConvergenceWarning) as warnings:
         _run(model, "clipped")
     (text,) = {str(warning.message) for warning in warnings}
-    assert "The sites did not converge: residual expected below 1e-06." in text
+    assert "The sites did not converge: the residual should be below 1e-06." in text
     assert "Standardise the data, put priors on the parameters" in text
     assert "lower alpha" in text
     model.alpha.assign(0.5)  # as it says

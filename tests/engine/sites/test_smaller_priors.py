@@ -112,7 +112,7 @@ def test_log_z_that_no_float_can_state(alpha: float) -> None:
         return
     model.max_sweeps = 20
     with pytest.warns(
-        pep.models.ConvergenceWarning, match="raise alpha, add inducing inputs"
+        pep.models.ConvergenceWarning, match="Use a larger alpha, more inducing inputs"
     ):
         assert np.isfinite(evaluated(model))
     record = model.last_inference

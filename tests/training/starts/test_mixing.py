@@ -119,7 +119,7 @@ def changed(**changes: Any) -> Any:
 UNSEEN, INFINITE = np.where(np.arange(P) == 2, np.nan, Y), np.where(Y > 3.0, np.inf, Y)
 SEVERAL = gpflow.kernels.SharedIndependent(Matern32(), P)
 REFUSED = {
-    r"Y: got NaN alone in 1 column\(s\), .* at index 2": lambda: changed(
+    r"Y: got only NaN in 1 column\(s\), .* at index 2": lambda: changed(
         data=(X, UNSEEN)
     ),
     "X and Y: got 5 and 60 rows": lambda: changed(data=(X[:5], Y)),

@@ -102,7 +102,7 @@ def test_duplicated_rows(select: Callable[..., Any]) -> None:
         np.sort(Z, axis=0), np.sort(np.concatenate([X[:3], 0.0 * X[:1]]), axis=0)
     )
     with pytest.raises(
-        ValueError, match=r"M: got 5, .* at most 4, the number of rows of X that d"
+        ValueError, match=r"M: got 5, .* at most 4, the number of distinct rows of X"
     ):
         select(repeated, 5, 0)
 
@@ -388,8 +388,8 @@ def test_likelihoods_without() -> None:
     parts = PROBLEM.kernel(), Poisson(), PROBLEM.Z
     other = pep.PEP((X, np.floor(np.abs(Y))), *parts, max_sweeps=1)
     with pytest.raises(
-        ValueError, match="likelihood: got Poisson, expected one of classes"
+        ValueError, match="likelihood: got Poisson, expected a likelihood of classes"
     ):
         starts.predictive_entropy(other, PROBLEM.Xnew)
-    with pytest.raises(ValueError, match="Give inducing inputs in the space of X"):
+    with pytest.raises(ValueError, match="Pass inducing inputs in the space of X"):
         starts.predictive_entropy(trained_on("several"), PROBLEM.Xnew[:, :1])

@@ -14,15 +14,15 @@ from gpflow.mean_functions import Zero
 from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutput
 from scipy.linalg import solve_triangular
 
-from ..engine.checks import refusal
-from ..engine.predictions.context_posterior import ContextRowsPosterior
-from ..engine.predictions.context_rows import Context
-from ..engine.prior.wrapped import WellConditioned
-from ..scoring import likelihoods
-from ..scoring.ensemble import NumpyEnsemble, ensemble_of
-from ..scoring.kernels import REMEDY
-from ..scoring.stored import Reader
-from ..training.choosing.ensemble import EnsemblePosterior
+from ...engine.checks import refusal
+from ...engine.predictions.context_posterior import ContextRowsPosterior
+from ...engine.predictions.context_rows import Context
+from ...engine.prior.wrapped import WellConditioned
+from ...scoring import likelihoods
+from ...scoring.components import Component, component_of
+from ...scoring.kernels import REMEDY
+from ...scoring.stored import Reader
+from ...training.choosing.ensemble import EnsemblePosterior
 from .describing import Described, Describer
 
 #: A change of a variance by so much of the least variance of y: of the standard
@@ -30,14 +30,12 @@ from .describing import Described, Describer
 NEGLIGIBLE = 1e-8
 
 
-def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
-    """Give what predicts with NumPy, one ensemble; none where it has no form
-    of a part.
-    """
+def numpy_components(posterior: EnsemblePosterior) -> tuple[Component, ...]:
+    """Give the components that predict with NumPy; none if NumPy has no form of one."""
     describe = Describer(values=True)
     try:
-        described = describe_posterior(posterior, describe)
-        return (ensemble_of(Reader(describe.arrays)(described)),)
+        described = Reader(describe.arrays)(describe_posterior(posterior, describe))
+        return tuple(map(component_of, described["components"]))
     except ValueError:
         return ()
 
@@ -45,7 +43,7 @@ def numpy_ensembles(posterior: EnsemblePosterior) -> tuple[NumpyEnsemble, ...]:
 def describe_posterior(
     posterior: EnsemblePosterior, describe: Describer
 ) -> dict[str, Described]:
-    """Describe what predicts, for :func:`gpflow_pep.scoring.ensemble.ensemble_of`.
+    """Describe what predicts, for :func:`gpflow_pep.scoring.components.component_of`.
 
     :param posterior: Of float64, with its cache.
     :raises ValueError: If it has a part that NumPy's predictions have no form of.
@@ -72,7 +70,9 @@ def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str
     kernel: Any = getattr(posterior, "kernel_of_model", None)
     if kernel is None or posterior.cache is None:
         got = "a posterior of another package, or without its cache"
-        raise _refused("model_", got, "one of a model of gpflow_pep, with its cache")
+        raise _refused(
+            "model_", got, "the posterior of a model of gpflow_pep, with its cache"
+        )
     m, reductions, L = map(np.asarray, posterior.cache)
     if m.shape[1] > 1 and type(likelihood).__name__ in likelihoods.NUMBERS:
         raise _refused("model_", "several columns of targets", "one")
@@ -138,7 +138,9 @@ def _component_of_rows(
     X, r, noise, M = context.X, context.r, context.noise, context.L.shape[1]
     if r.shape[1] > 1 or X.dtype != np.float64:
         raise _refused(
-            "model_", "several columns of targets, or float32", "one, of float64"
+            "model_",
+            "several columns of targets, or float32",
+            "one column of targets, and float64",
         )
     if type(parts.mean_function) is not Zero:
         raise _refused(
@@ -185,5 +187,5 @@ def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:
 
 def _refused(name: str, got: str, expected: str, remedy: str = REMEDY) -> ValueError:
     return refusal(
-        name, got, f"{expected}: NumPy's predictions have no other form", remedy
+        name, got, f"{expected}, because only these have a prediction in NumPy", remedy
     )

@@ -12,14 +12,13 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 from gpflow import Parameter
 from gpflow.base import AnyNDArray, Module
-from gpflow.config import default_float
 from gpflow.likelihoods.utils import inv_probit
 
-from .. import inducing_variables, likelihoods
-from ..engine.checks import refusal
-from ..inducing_variables import BlurredInducingPoints
-from ..models.arguments import VariationalParameter
-from ..scoring.stored import Reader, is_parameter
+from ... import inducing_variables, likelihoods
+from ...engine.checks import refusal
+from ...inducing_variables import BlurredInducingPoints
+from ...models.arguments import VariationalParameter
+from ...scoring.stored import Reader, is_parameter
 
 #: Objects are made of public classes of these modules, and of classes of other modules
 #: that derive from ``gpflow.base.Module`` and are imported already; loading imports
@@ -32,76 +31,51 @@ MODULES: tuple[ModuleType, ...] = (
     likelihoods,
     inducing_variables,
 )
+#: Links of likelihoods, which are described by their names.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "inv_probit": inv_probit,
     "exp": tf.exp,
     "sigmoid": tf.sigmoid,
     "softplus": tf.nn.softplus,
-    "identity": tf.identity,
-    "square": tf.square,
 }
-BIJECTORS = {
-    name: getattr(tfp.bijectors, name)
-    for name in (
-        "Ascending",
-        "Chain",
-        "Exp",
-        "FillTriangular",
-        "Identity",
-        "Shift",
-        "Sigmoid",
-        "Softplus",
-    )
-}
-DISTRIBUTIONS = {
-    name: getattr(tfp.distributions, name)
-    for name in (
-        "Beta",
-        "Cauchy",
-        "Exponential",
-        "Gamma",
-        "HalfCauchy",
-        "HalfNormal",
-        "InverseGamma",
-        "Laplace",
-        "LogNormal",
-        "Normal",
-        "StudentT",
-        "Uniform",
-    )
-}
-#: What is described by its name, and what by the name of its class and the class's
-#: arguments.
-_NAMED: dict[str, dict[str, Any]]
-_NAMED = {"function": FUNCTIONS, "distribution_class": DISTRIBUTIONS}
-_CONSTRUCTED = {"bijector": BIJECTORS, "distribution": DISTRIBUTIONS}
-#: Arguments of a class that its objects have by another name, or not at all.
-_ARGUMENTS: dict[type, Callable[[Any], dict[str, Any]]] = {
-    BlurredInducingPoints: lambda v: {"covariance": _like_identity(v.covariance_sqrt)},
-    gpflow.functions.Additive: lambda v: {
-        "first_part": v.add_1,
-        "second_part": v.add_2,
-    },
-    gpflow.functions.Product: lambda v: {
-        "first_part": v.prod_1,
-        "second_part": v.prod_2,
-    },
-    gpflow.functions.SwitchedFunction: lambda v: {"function_list": v.functions},
-    gpflow.likelihoods.HeteroskedasticTFPConditional: lambda v: {
-        "distribution_class": type(
-            v.conditional_distribution(tf.zeros([1, 2], default_float()))
-        )
-    },
-    gpflow.likelihoods.SwitchedLikelihood: lambda v: {"likelihood_list": v.likelihoods},
+#: Transforms and priors of parameters, which are described by the names of their
+#: classes, and the arguments.
+_BIJECTORS = (
+    "Ascending",
+    "Chain",
+    "Exp",
+    "FillTriangular",
+    "Identity",
+    "Shift",
+    "Sigmoid",
+    "Softplus",
+)
+_DISTRIBUTIONS = (
+    "Beta",
+    "Cauchy",
+    "Exponential",
+    "Gamma",
+    "HalfCauchy",
+    "HalfNormal",
+    "InverseGamma",
+    "Laplace",
+    "LogNormal",
+    "Normal",
+    "StudentT",
+    "Uniform",
+)
+PROBABILITY: dict[str, Any] = {
+    **{name: getattr(tfp.bijectors, name) for name in _BIJECTORS},
+    **{name: getattr(tfp.distributions, name) for name in _DISTRIBUTIONS},
 }
 #: Arguments of bijectors and distributions that do not change what they compute.
 _LEFT_OUT = ("name", "validate_args", "parameters", "allow_nan_stats")
 #: Attributes that constructors make of arguments, which are compared, or that
 #: TensorFlow keeps.
-_INTERNAL = ("_self_", "_name", "_tf_", "_keras_", "conditional_distribution")
+_INTERNAL = ("_self_", "_name", "_tf_", "_keras_")
 #: What is compared by its value.
 _VALUES = (
-    *(FunctionType, bool, int, float, str, slice, type(None)),
+    *(bool, int, float, str, slice, type(None)),
     *(np.ndarray, tf.Tensor, tf.Variable),
 )
 Described = Any
@@ -148,28 +122,27 @@ class Describer:
         return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
 
     def _of_tensorflow(self, value: Any, label: str) -> Described:
-        """Describe a function, a bijector or a distribution that has a name here."""
-        for kind, choices in _NAMED.items():
-            for name, named in choices.items():
-                if value is named:
-                    return {kind: name}
-        for kind, choices in _CONSTRUCTED.items():
-            if type(value) in choices.values():
-                arguments = {
-                    name: self(part, f"{label}.{name}")
-                    for name, part in value.parameters.items()
-                    if name not in _LEFT_OUT and part is not None
-                }
-                return {kind: type(value).__name__, "arguments": arguments}
-        expected = "what GPflow or this package brings, or numbers and words"
-        raise cannot_save(label, _name(value), expected)
+        """Describe a link, a bijector or a distribution that has a name here."""
+        for name, function in FUNCTIONS.items():
+            if value is function:
+                return {"function": name}
+        name = type(value).__name__
+        if type(value) is not PROBABILITY.get(name):
+            expected = "an object of GPflow or of this package, or numbers and words"
+            raise cannot_save(label, _name(value), expected)
+        arguments = {
+            argument: self(part, f"{label}.{argument}")
+            for argument, part in value.parameters.items()
+            if argument not in _LEFT_OUT and part is not None
+        }
+        return {"probability": name, "arguments": arguments}
 
     def _array(self, value: AnyNDArray, label: str) -> Described:
         if value.dtype == object or value.dtype.kind == "T":
             words = value.tolist()
             if value.ndim != 1 or not all(isinstance(word, str) for word in words):
                 raise cannot_save(
-                    label, "an array of objects", "numbers, or words only"
+                    label, "an array of objects", "an array of numbers, or of words"
                 )
             return {"words": words}
         if value.dtype.kind not in "biufU":
@@ -223,14 +196,15 @@ class Describer:
             )
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
         described = {n: self(p, f"{label}.{n}") for n, p in parameters.items()}
-        renamed = _ARGUMENTS[kind](value) if kind in _ARGUMENTS else {}
         arguments: dict[str, Described] = {}
         for name, argument in _signature(kind).items():
             if name in parameters:
                 arguments[name] = {"value_of": name}
-            elif name in renamed or hasattr(value, name):
-                part = renamed[name] if name in renamed else getattr(value, name)
-                arguments[name] = self(part, f"{label}.{name}")
+            elif kind is BlurredInducingPoints and name == "covariance":
+                like_identity = _like_identity(value.covariance_sqrt)
+                arguments[name] = self(like_identity, f"{label}.{name}")
+            elif hasattr(value, name):
+                arguments[name] = self(getattr(value, name), f"{label}.{name}")
             elif argument.default is inspect.Parameter.empty:
                 expected = f"a class whose objects keep the argument {name}"
                 raise cannot_save(label, f"a {_name(value)}", expected)
@@ -243,17 +217,14 @@ class Loader(Reader):
     """
 
     def _dictionary(self, described: dict[str, Described]) -> Any:
-        for kind, choices in _NAMED.items():
-            if kind in described:
-                return choices[described[kind]]
-        for kind, choices in _CONSTRUCTED.items():
-            if kind in described:
-                if described[kind] not in choices:
-                    raise ValueError(f"{described[kind]} is no {kind} that is known")
-                return choices[described[kind]](
-                    **super()._dictionary(described["arguments"])
-                )
-        return super()._dictionary(described)
+        if "function" in described:
+            return FUNCTIONS[described["function"]]
+        if "probability" not in described:
+            return super()._dictionary(described)
+        name = described["probability"]
+        if name not in PROBABILITY:
+            raise ValueError(f"{name} is not a known bijector or distribution")
+        return PROBABILITY[name](**super()._dictionary(described["arguments"]))
 
     def _parameter(self, described: dict[str, Described]) -> Parameter:
         unconstrained = self(described["unconstrained"])
@@ -271,7 +242,7 @@ class Loader(Reader):
     def _object(self, described: dict[str, Described]) -> Module:
         kind = _class_of(described["class"])
         if kind is None:
-            raise ValueError(f"{described['class']} is no class that is known")
+            raise ValueError(f"{described['class']} is not a known class")
         parameters = {n: self(part) for n, part in described["parameters"].items()}
 
         def construct(value: Callable[[Parameter], AnyNDArray]) -> Module:
@@ -319,7 +290,9 @@ def _class_of(path: str) -> type[Module] | None:
 
 def cannot_save(label: str, got: Any, expected: str) -> ValueError:
     """Make the error for something that loading could not give back as it is."""
-    expected = f"{expected}: what cannot be loaded as it is, is not saved"
+    expected = (
+        f"{expected}, because only objects that can be loaded unchanged are saved"
+    )
     return refusal(label, got, expected, "Keep such a model with tf.train.Checkpoint.")
 
 
@@ -331,6 +304,8 @@ def check_same(
     """
     if id(original) in seen:
         return
+    if isinstance(original, FunctionType) and loaded is not original:
+        raise cannot_save(label, "a function that the constructor makes", "none")
     both_lists = isinstance(loaded, (list, tuple)) and isinstance(
         original, (list, tuple)
     )
@@ -340,7 +315,9 @@ def check_same(
     new, old = _parts_of(loaded), _parts_of(original)
     if not same or (both_lists and len(new) != len(old)):
         raise cannot_save(
-            label, _shown(original), f"{_shown(loaded)}, as loading would give it"
+            label,
+            _shown(original),
+            f"{_shown(loaded)}, which is what loading would give",
         )
     for name, part in old.items():
         check_same(new.get(name), part, f"{label}{name}", seen | {id(original)})

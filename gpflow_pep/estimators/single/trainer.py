@@ -4,6 +4,7 @@ import contextlib
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,13 +15,13 @@ from gpflow.base import AnyNDArray, RegressionData
 from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.factors import check_num_latent
-from ..engine.factors.entries import has_gaussian_noise
-from ..engine.prior import latent_kernels
-from ..engine.refusals import counted
-from ..models import ARPEP, PEPRegression
-from ..models.base import q_once
-from ..training import (
+from ...engine.factors import check_num_latent
+from ...engine.factors.entries import has_gaussian_noise
+from ...engine.prior import latent_kernels
+from ...engine.refusals import counted
+from ...models import ARPEP, PEPRegression
+from ...models.base import q_once
+from ...training import (
     Ensemble,
     MaximiseRecord,
     ensemble_of_models,
@@ -31,12 +32,12 @@ from ..training import (
     select_alpha,
     shuffled_batches,
 )
-from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
-from ..training.choosing.near import LEAST_ROWS, PRIOR_WEIGHT, takes_near_rows
-from ..training.fitting import cheaper
-from ..training.fitting.full_batch import NO_STEP
-from ..training.fitting.objectives import FAILURES, WholeLoss
-from ..training.fitting.points import OVER, PointsScore, add_points, leave_rows_out
+from ...training.choosing.ensemble import components, ensemble_posterior, heaviest
+from ...training.choosing.near import LEAST_ROWS, PRIOR_WEIGHT, takes_near_rows
+from ...training.fitting import cheaper
+from ...training.fitting.full_batch import NO_STEP
+from ...training.fitting.objectives import FAILURES, Objective, WholeLoss
+from ...training.fitting.points import OVER, PointsScore, add_points, leave_rows_out
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on
 #: average over the last WINDOW. At alpha 1 above all, it can go on rising without end
@@ -68,6 +69,21 @@ ROWS_PER_POINT, SOME_ROWS = 8, 2000
 MINIBATCH_STEPS, MINIBATCH_EPOCHS, RATE = 3000, 5, 0.01
 
 
+@dataclass(frozen=True)
+class Training:
+    """The settings of training."""
+
+    objective: Objective
+    max_iterations: int
+    progress: bool  #: Whether there is a bar.
+    #: Names all that a compiled loss depends on beside the shapes of parameters and of
+    #: X's columns; None: it is not known.
+    cache_key: tuple[Any, ...] | None
+    #: Gives what holds the data and the loss of a model.
+    holder: Callable[[GPModel], Any]
+    drops_powers: bool  #: Whether many points leave one power of several.
+
+
 class Attempts(NamedTuple):
     """What the training of one model is to try."""
 
@@ -96,7 +112,7 @@ class Trained(NamedTuple):
 
 
 def train_model(
-    estimator: Any,
+    training: Training,
     model: Any,
     data: tuple[AnyNDArray, AnyNDArray],
     attempts: Attempts,
@@ -113,7 +129,7 @@ def train_model(
     tries = attempts.grows or attempts.mixes or attempts.near_rows
     many = len(data[0]) >= LEAST_ROWS and tries
     trainings = len(attempts.alphas) + (attempts.grows and not many)
-    train = Trainer(estimator, trainings, attempts.end)
+    train = Trainer(training, trainings, attempts.end)
     whole, left_out = model, None
     validation: Any = None
     fast: Any = train
@@ -124,7 +140,7 @@ def train_model(
         model, left_out = leave_rows_out(whole, seed)
         validation = data[0][left_out], data[1][left_out]
     if attempts.grows:
-        growth = _grow(estimator, model, validation, growth, train, many, seed)
+        growth = _grow(training, model, validation, growth, train, many, seed)
     if not many:
         if attempts.grows:
             whole.inducing_variable = model.inducing_variable
@@ -167,7 +183,7 @@ class _Growth(NamedTuple):
 
 
 def _grow(
-    estimator: Any,
+    training: Training,
     model: Any,
     validation: tuple[AnyNDArray, AnyNDArray],
     before: _Growth,
@@ -193,7 +209,7 @@ def _grow(
     growth = _Growth(points, records, cut, before.train, attempts)
     if not (many and isinstance(model, PEPRegression)):
         return growth
-    auto = attempts.mixes and estimator.alpha == "auto"
+    auto = attempts.mixes and training.drops_powers
     if auto and _work(model) > WORK_OF_POWERS:
         attempts = attempts._replace(alphas=(_power(model),), mixes=False)
     # All of these rows train then, in time for as many steps as some took. Tables of
@@ -276,7 +292,7 @@ def tied_model(Y: AnyNDArray, *parts: Any, alpha: float) -> ARPEP:
 
 
 def train_by_batches(
-    estimator: Any,
+    training: Training,
     model: ARPEP,
     data: RegressionData,
     batch_size: int,
@@ -296,17 +312,18 @@ def train_by_batches(
     num_rows = len(data[0])
     batches = shuffled_batches(data, batch_size, seed=seed % 2**31)
     num_steps = max(MINIBATCH_STEPS, MINIBATCH_EPOCHS * num_rows // batch_size)
-    num_steps = min(
-        num_steps, estimator.max_iterations * max(1, num_rows // batch_size)
-    )
+    num_steps = min(num_steps, training.max_iterations * max(1, num_rows // batch_size))
     optimizer = tf_keras.optimizers.Adam(RATE)
-    options = {
-        "evaluate": check_time,
-        "evaluate_every": 10,
-        "progress": estimator.verbose,
-    }
     with contextlib.suppress(TimeoutError):
-        fit(model, batches, num_steps=num_steps, optimizer=optimizer, **options)
+        fit(
+            model,
+            batches,
+            num_steps=num_steps,
+            optimizer=optimizer,
+            evaluate=check_time,
+            evaluate_every=10,
+            progress=training.progress,
+        )
     return int(optimizer.iterations)
 
 
@@ -331,14 +348,13 @@ class Trainer:
     Trains models that differ in rows and parameters, with one compilation where that is
     possible.
 
-    :param estimator: Whose settings these are.
+    :param training: The settings.
     :param num_trainings: Among how many the seconds are shared, if there is a limit.
     :param end: When they are to end, by ``time.perf_counter``.
     """
 
-    def __init__(self, estimator: Any, num_trainings: int, end: float) -> None:
-        self._estimator, self._left, self.end = estimator, num_trainings, end
-        self._key = estimator._cache_key()
+    def __init__(self, training: Training, num_trainings: int, end: float) -> None:
+        self._training, self._left, self.end = training, num_trainings, end
         self._loss: WholeLoss | None = None
         self._compiled_for: tuple[Any, Any] = None, None
 
@@ -377,7 +393,7 @@ class Trainer:
         if record.message.startswith(NO_STEP) and time.perf_counter() < deadline:
             # Once more from there, without the steps that L-BFGS remembers.
             again = self._maximise(model, deadline)
-            num_rows = len(self._estimator._training_model(model).data[0])
+            num_rows = len(self._training.holder(model).data[0])
             gain = (again.objective - record.objective) / num_rows
             if again.message == NO_STEP and gain < TOLERANCE:
                 message = f"Another run from there gained {gain:.2g} nats a row."
@@ -404,14 +420,17 @@ class Trainer:
         window: int = WINDOW,
     ) -> MaximiseRecord:
         """Maximise the objective by a loss that was compiled before if it can."""
-        estimator = self._estimator
-        objective, trained = estimator._objective(), estimator._training_model(model)
+        training = self._training
+        objective, trained = training.objective, training.holder(model)
         options: dict[str, Any] = {"tolerance": tolerance, "window": window}
-        options["max_iterations"] = estimator.max_iterations
-        options["progress"] = estimator.verbose
+        options["max_iterations"] = training.max_iterations
+        options["progress"] = training.progress
         options["seconds"] = max(deadline - time.perf_counter(), 1e-3)
-        if self._key is not None and cheaper.fits_one_chunk(model):
-            cached: dict[str, Any] = {"cache_key": self._key, "objective": objective}
+        if training.cache_key is not None and cheaper.fits_one_chunk(model):
+            cached: dict[str, Any] = {
+                "cache_key": training.cache_key,
+                "objective": objective,
+            }
             return cheaper.thread_cache().maximise(trained, **cached, **options)
         points = getattr(model, "inducing_variable", None)
         before, points_before = self._compiled_for

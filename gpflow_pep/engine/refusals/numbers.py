@@ -1,14 +1,12 @@
-"""Checks of numbers."""
+"""Checks of numbers, without TensorFlow."""
 
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from gpflow import Parameter
-from gpflow.config import default_likelihood_positive_minimum
+import numpy.typing as npt
 
-from ..refusals import refusal
+from . import refusal
 
 
 def is_number(value: Any) -> bool:
@@ -34,38 +32,6 @@ def check_callable(name: str, value: Any, remedy: str) -> None:
     """Refuse what is neither None nor a function."""
     if value is not None and not callable(value):
         raise refusal(name, repr(value), "a function or None", remedy)
-
-
-def check_noise_variance(noise_variance: Any) -> None:
-    """Refuse what is no variance of Gaussian noise. A parameter has been checked by
-    GPflow.
-
-    :param noise_variance: One number above GPflow's smallest, or a parameter.
-    """
-    if isinstance(noise_variance, Parameter) or tf.is_tensor(noise_variance):
-        return
-    values = np.ravel(noise_variance).tolist()
-    remedy = (
-        "Pass 0.1 times the variance of Y, for example. Error bars of rows are a column"
-        " of X: see 'What is known of each row' on the page on likelihoods."
-    )
-    if len(values) != 1:
-        raise refusal("noise_variance", f"{len(values)} numbers", "one", remedy)
-    least = default_likelihood_positive_minimum()
-    check_real("noise_variance", values[0], f"({least:g}, inf)", remedy)
-
-
-def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
-    """Check the limits of the inner loop; its tolerance is raised to what the float can
-    reach.
-    """
-    tolerance = check_real(
-        "tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example."
-    )
-    # The residual of the inner loop that rounding leaves, in units of the float's
-    # epsilon.
-    reachable = 500.0 * float(np.finfo(dtype.as_numpy_dtype).eps)
-    return check_positive("max_sweeps", max_sweeps), max(tolerance, reachable)
 
 
 def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
@@ -108,6 +74,27 @@ def check_real(name: str, value: Any, interval: str, remedy: str) -> float:
 def check_level(level: Any) -> float:
     """Refuse what is no probability of an interval."""
     return check_real("level", level, "(0, 1)", "Pass 0.9 for 90%.")
+
+
+def as_coverage(coverage: Any) -> npt.NDArray[np.float64]:
+    """Compute the probabilities at the ends of a central interval, [2], by the
+    probability of the interval.
+    """
+    coverage = check_real("coverage", coverage, "(0, 1)", "0.9 is usual.")
+    return np.array([0.5 * (1.0 - coverage), 0.5 * (1.0 + coverage)])
+
+
+def as_probabilities(quantiles: Any) -> npt.NDArray[np.float64]:
+    """Convert to probabilities in (0, 1), [Q]; refuse what are none."""
+    try:
+        values = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
+    except (TypeError, ValueError):
+        values = np.empty((0, 0))
+    if values.ndim != 1 or not np.all((values > 0.0) & (values < 1.0)):
+        expected = "probabilities between 0 and 1, both excluded"
+        remedy = "The central 90% lies between 0.05 and 0.95."
+        raise refusal("quantiles", quantiles, expected, remedy)
+    return values
 
 
 def check_choice(

@@ -43,8 +43,8 @@ from ...distributions.noise import (
 )
 from ...likelihoods import LogLinear
 from ...models import PEPRegression
-from .full_batch import Ascent, MaximiseRecord, one_blas_thread
-from .points import OVER
+from ...training.fitting.full_batch import Ascent, MaximiseRecord, one_blas_thread
+from ...training.fitting.points import OVER
 
 #: Standard deviations of the priors of all weights of the noise together, so that each
 #: of D has that over the root of D, and of a and b. On 18 generated tables of 120 and

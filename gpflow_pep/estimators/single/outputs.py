@@ -13,10 +13,10 @@ from gpflow.likelihoods import Likelihood
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length
 
-from ..engine.checks import check_number, counted, refusal
-from ..engine.factors import traits
-from ..engine.prior import is_mixed
-from ..training.starts import coregionalization
+from ...engine.checks import check_number, counted, refusal
+from ...engine.factors import traits
+from ...engine.prior import is_mixed
+from ...training.starts import coregionalization
 from .inputs import check_sizes, check_table, filled
 
 #: The most latent functions of which outputs are mixed by default: q is one Gaussian
@@ -59,11 +59,11 @@ def as_outputs(
     if num_columns is not None and checked.shape[1:] != (num_columns,):
         got, expected = (
             (*checked.shape, 1)[1],
-            f"{num_columns}, as the estimator was trained on",
+            f"{num_columns} columns, as in training",
         )
         remedy = (
-            "Give as many: NaN where a target is not known, 0 beside what is no limit"
-            " (Tobit)."
+            "Pass all columns, with NaN for unknown targets and, for Tobit, 0 for a"
+            " value that is not a limit."
         )
         raise refusal(name, counted(got, "column"), expected, remedy)
     check_sizes(name, checked)
@@ -71,9 +71,9 @@ def as_outputs(
     if names is None or present is None or present == list(names):
         return checked
     if sorted(present) != sorted(set(names)):
-        expected = f"{list(names)} in any order, as the estimator was trained on"
+        expected = f"{list(names)} in any order, as in training"
         raise refusal(
-            name, f"the columns {present}", expected, "Rename or choose them."
+            name, f"the columns {present}", expected, "Rename or select the columns."
         )
     return checked[:, [present.index(column) for column in names]]
 
@@ -96,14 +96,15 @@ def check_readings(
         label = f" in column {place if names is None else repr(names[place])}"
         label, there = label if Y.shape[1] > 1 else "", column[~np.isnan(column)]
         if len(there) < 2:
-            remedy = "Leave such a column out, or take more rows."
+            remedy = "Leave out this column, or use more rows."
             got = f"{len(there)} sample(s) with a target{label}"
             raise refusal("y", got, "at least 2, to learn how targets vary", remedy)
         rounding = len(there) * np.finfo(there.dtype).eps * np.abs(there).max()
         if learns and np.ptp(there) <= rounding:
             warnings.warn(
-                f"y: all targets{label} are {there[0]:g}: how far others are from it"
-                " cannot be learnt, and predicted standard deviations mean nothing.",
+                f"y: all targets{label} are {there[0]:g}, so the spread of targets"
+                " cannot be learnt, and predicted standard deviations are"
+                " meaningless.",
                 stacklevel=4,
             )
 
@@ -140,7 +141,7 @@ def make_output_kernel(
     if is_mixed(kernel):
         number = len(kernel.latent_kernels)
         if num_latent not in (None, number):
-            expected = f"{number}, which the kernel has"
+            expected = f"{number}, the number in the kernel"
             raise refusal("num_latent", num_latent, expected, "Leave it out.")
         return kernel
     number = min(Y.shape[1], MOST_LATENT) if num_latent is None else num_latent
@@ -166,7 +167,10 @@ def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
     if len(parts) != num_outputs:
         expected = f"{num_outputs}, one for each column of y"
         raise refusal(
-            "likelihood", counted(len(parts), "likelihood"), expected, "Give as many."
+            "likelihood",
+            counted(len(parts), "likelihood"),
+            expected,
+            "Pass a likelihood for each column.",
         )
     return parts
 

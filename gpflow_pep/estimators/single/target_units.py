@@ -6,10 +6,10 @@ from gpflow.base import AnyNDArray
 from gpflow.likelihoods import Likelihood
 from sklearn.preprocessing import StandardScaler
 
-from ..distributions import Units
-from ..engine.factors import traits
-from ..engine.factors.entries import check_entries
-from ..likelihoods import LogNormal, PerOutput
+from ...distributions import Units
+from ...engine.factors import traits
+from ...engine.factors.entries import check_entries
+from ...likelihoods import LogNormal, PerOutput
 from .outputs import parts_of
 
 

@@ -2,7 +2,7 @@
 nothing is named: three ways to model them, of which rows that were left out choose.
 
 * "separate": each column has all that one column gets
-  (:mod:`gpflow_pep.estimators.stack`).
+  (:mod:`gpflow_pep.estimators.recipe.regression`).
 * "shared kernel": the columns are independent, with one kernel and one noise
   (``num_latent=0``).
 * "joint": the columns are mixtures of common functions and of noise that they share, as
@@ -21,24 +21,21 @@ when the other targets of a row are known (``known=``).
 
 import contextlib
 import copy
-import sys
-import time
 import warnings
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from ..engine.refusals import counted
-from ..training.fitting.objectives import FAILURES
-from ..training.fitting.points import numbers_of_copies
+from ...engine.refusals import counted
+from ...training.fitting.objectives import FAILURES
+from ...training.fitting.points import numbers_of_copies
 from .forecasts import fit_forecast
-from .stack import COLUMN_STEPS, Stack, fit_stack
-
-if TYPE_CHECKING:
-    from .regressor import PEPRegressor
+from .recipe import Recipe
+from .regression import COLUMN_STEPS, fit_stack
+from .stack import Stack
 
 SEPARATE, SHARED, JOINT = "separate", "shared kernel", "joint"
 #: The columns of a trial, and the steps of the joint model there.
@@ -50,7 +47,7 @@ MARGIN = 0.05
 SHARED_SHARE, TRIAL_SHARE, SEPARATE_SHARE = 0.2, 0.1, 0.5
 
 
-class Candidates:
+class Ways(Recipe):
     """The ways to model the columns of y, as they are trained and judged.
 
     :param estimator: Whose settings are those of all of them.
@@ -58,19 +55,12 @@ class Candidates:
     :param Y: Targets, [N, P], NaN where one was not observed.
     """
 
-    def __init__(self, estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> None:
-        seconds = np.inf if estimator.max_seconds is None else estimator.max_seconds
-        self._estimator, self._X, self._Y = estimator, X, Y
-        self._end = time.perf_counter() + seconds
+    def __init__(self, estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> None:
+        super().__init__(estimator, X, Y, estimator.max_seconds)
         #: The fitted estimator of each column by way, [P]; None: none was trained.
         self.fitted: dict[str, list[Any]] = {}
         #: Log densities of the rows that were left out, [N, P]; NaN of others.
         self.densities: dict[str, AnyNDArray] = {}
-
-    @property
-    def seconds(self) -> float:
-        """How many are left."""
-        return self._end - time.perf_counter()
 
     def train_together(
         self,
@@ -80,13 +70,13 @@ class Candidates:
         columns: Any = slice(None),
     ) -> Any:
         """Train one model of all columns; or of some, on the rows that have one."""
-        Y, warps = self._Y[:, columns], None
+        Y, warps = self.Y[:, columns], None
         rows, part = is_observed(Y), self._copy(seconds)
         part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
         if SHARED in self.fitted and self.fitted[SHARED][0]._target.is_warped:
             units = self.fitted[SHARED][0]._target
             warps = np.stack([units.skew, units.tails], axis=1)[columns]
-        part._set_stack(fit_stack(part, self._X[rows], Y[rows], most_steps, warps))
+        part._set_stack(fit_stack(part, self.X[rows], Y[rows], most_steps, warps))
         return part
 
     def train_separately(self, columns: Iterable[int], seconds: float) -> None:
@@ -94,14 +84,14 @@ class Candidates:
 
         :param seconds: Of each.
         """
-        P = self._Y.shape[1]
+        P = self.Y.shape[1]
         fitted = self.fitted.setdefault(SEPARATE, [None] * P)
-        densities = self.densities.setdefault(SEPARATE, np.full(self._Y.shape, np.nan))
+        densities = self.densities.setdefault(SEPARATE, np.full(self.Y.shape, np.nan))
         for p in columns:
-            if fitted[p] is None and self.seconds > 0.0:
-                there = np.flatnonzero(~np.isnan(self._Y[:, p]))
-                part, X = self._copy(seconds), self._X[there]
-                y = self._Y[there][:, [p]]
+            if fitted[p] is None and self.budget.left > 0.0:
+                there = np.flatnonzero(~np.isnan(self.Y[:, p]))
+                part, X = self._copy(seconds), self.X[there]
+                y = self.Y[there][:, [p]]
                 part.n_outputs_, part.target_names_ = 1, None
                 fit = fit_stack if part._time_place is None else fit_forecast
                 with contextlib.suppress(*FAILURES):
@@ -111,12 +101,12 @@ class Candidates:
 
     def add(self, way: str, part: Any) -> None:
         """Take over and judge a model of all columns."""
-        self.fitted[way] = [part] * self._Y.shape[1]
-        self.densities[way] = left_out_densities(part, self._X, self._Y)
+        self.fitted[way] = [part] * self.Y.shape[1]
+        self.densities[way] = left_out_densities(part, self.X, self.Y)
 
     def _copy(self, seconds: float) -> Any:
         """Copy the estimator, not fitted, for rows without names."""
-        part = copy.copy(self._estimator)
+        part = copy.copy(self.estimator)
         for name in ("feature_names_in_", "model_"):
             part.__dict__.pop(name, None)
         part.max_seconds = max(seconds, 1e-3) if np.isfinite(seconds) else None
@@ -124,24 +114,23 @@ class Candidates:
         return part
 
 
-def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stack:
+def fit_columns(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     """Train the ways to model targets Y [N, P] of rows X [N, D], and choose of them.
 
     :param estimator: Whose other settings are those of all of them.
     """
-    began, P = time.perf_counter(), Y.shape[1]
-    ways = Candidates(estimator, X, Y)
-    ways.add(SHARED, ways.train_together(SHARED_SHARE * ways.seconds, 0))
+    P, ways = Y.shape[1], Ways(estimator, X, Y)
+    ways.add(SHARED, ways.train_together(SHARED_SHARE * ways.budget.left, 0))
     trial = np.unique(np.linspace(0, P - 1, min(P, TRIAL_COLUMNS)).astype(int))
-    ways.train_separately(trial, SEPARATE_SHARE * ways.seconds / P)
+    ways.train_separately(trial, SEPARATE_SHARE * ways.budget.left / P)
     rows = is_observed(Y[:, trial])
     tried = {way: values[rows][:, trial] for way, values in ways.densities.items()}
     helps = False
-    if ways.seconds > 0.0:
+    if ways.budget.left > 0.0:
         most = max(common_means(tried).values())
         with contextlib.suppress(*FAILURES), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            seconds = TRIAL_SHARE * ways.seconds
+            seconds = TRIAL_SHARE * ways.budget.left
             part = ways.train_together(seconds, None, TRIAL_STEPS, trial)
             of_trial = Y[rows][:, trial]
             tried[JOINT] = left_out_densities(part, X[rows], of_trial)
@@ -149,32 +138,26 @@ def fit_columns(estimator: "PEPRegressor", X: AnyNDArray, Y: AnyNDArray) -> Stac
             helps = bool(np.nanmean(given) > most)
     means = common_means(tried)
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
-    lines = [
-        f"{counted(len(X), 'row')}, {counted(X.shape[1], 'input')}, {P} columns of y."
-        " Mean log density of targets left out, in nats, higher is better; of"
+    ways.log.note(
+        f"{ways.size}, {P} columns of y{ways.same}."
+        " Mean log density of left-out targets, in nats (higher is better), of"
         f" {counted(len(trial), 'column')} in a trial: {_listed(means)}."
-    ]
-    if (JOINT in kept or helps) and ways.seconds > 0.0:
+    )
+    if (JOINT in kept or helps) and ways.budget.left > 0.0:
         share = 0.5 if SEPARATE in kept and len(trial) < P else 1.0
         steps = COLUMN_STEPS if JOINT in kept else TRIAL_STEPS
         with contextlib.suppress(*FAILURES):
-            part = ways.train_together(share * ways.seconds, None, steps)
+            part = ways.train_together(share * ways.budget.left, None, steps)
             ways.add(JOINT, part)
     if SEPARATE in kept:
-        ways.train_separately(range(P), max(ways.seconds, 0.0) / P)
-    return _chosen(estimator, ways, Y, lines, began)
+        ways.train_separately(range(P), max(ways.budget.left, 0.0) / P)
+    return _chosen(ways)
 
 
-def _chosen(
-    estimator: "PEPRegressor",
-    ways: Candidates,
-    Y: AnyNDArray,
-    lines: list[str],
-    began: float,
-) -> Stack:
+def _chosen(ways: Ways) -> Stack:
     """Choose the way that predicts each column, with those that were trained on all."""
-    P = Y.shape[1]
-    names = list(map(str, estimator.target_names_ or range(P)))
+    Y, log = ways.Y, ways.log
+    names = list(map(str, ways.estimator.target_names_ or range(Y.shape[1])))
     densities = {way: ways.densities[way] for way in ways.fitted}
     chosen = choose(densities)
     informed = list(chosen)
@@ -183,35 +166,29 @@ def _chosen(
         for p, way in enumerate(chosen):
             if np.nanmean(given[:, p] - densities[way][:, p]) > 0.0:
                 informed[p] = JOINT
-    components: list[Any] = []
-    places = tuple(
-        _place(ways.fitted[way][p], components) for p, way in enumerate(chosen)
-    )
-    known_places = tuple(
-        _place(ways.fitted[way][p], components) for p, way in enumerate(informed)
-    )
-    weights = np.bincount(places, minlength=len(components)) / P
-    lines.append(f"On all columns: {_listed(common_means(densities))}.")
+    by_inputs = [ways.fitted[way][p] for p, way in enumerate(chosen)]
+    by_others = [ways.fitted[way][p] for p, way in enumerate(informed)]
+    components = {id(part): part for part in (*by_inputs, *by_others)}
+    order = list(components)
+    places = tuple(order.index(id(part)) for part in by_inputs)
+    known_places = tuple(order.index(id(part)) for part in by_others)
+    weights = np.bincount(places, minlength=len(order)) / Y.shape[1]
+    log.note(f"On all columns: {_listed(common_means(densities))}.")
     for way in dict.fromkeys(chosen):
-        lines.append(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
+        log.note(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
     if JOINT in informed:
         columns = _columns_of(JOINT, informed, names)
-        lines.append(f"If other columns of the row are known: {JOINT}, of {columns}.")
-    lines.append(f"{time.perf_counter() - began:.1f} s.")
-    if estimator.verbose:
-        print("\n".join(lines), file=sys.stderr)
+        log.note(f"If other columns of the row are known: {JOINT}, for {columns}.")
+    log.note(f"{ways.budget.passed:.1f} s.")
     return Stack(
-        tuple(components), weights, weights, None, tuple(lines), places, known_places
+        tuple(components.values()),
+        weights,
+        weights,
+        None,
+        tuple(log.lines),
+        places,
+        known_places,
     )
-
-
-def _place(part: Any, components: list[Any]) -> int:
-    """Find the place of a model among the components; a new one comes last."""
-    for place, other in enumerate(components):
-        if part is other:
-            return place
-    components.append(part)
-    return len(components) - 1
 
 
 def _columns_of(way: str, chosen: list[str], names: list[str]) -> str:

@@ -1,4 +1,4 @@
-r"""Predictions of an ensemble of sparse Gaussian processes.
+r"""Predictions of mixtures of sparse Gaussian processes.
 
 A component with inducing inputs Z, of which the prior has :math:`K_{ZZ} = L L^T`,
 predicts
@@ -24,13 +24,14 @@ Where inference is exact R is the Cholesky factor of :math:`K_{ZZ}` plus the noi
 for the jitter of GPflow.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..distributions.cutting import record_cut
+from ..distributions.mixtures import FAR, far_by_components, mixed_probabilities
 from ..distributions.predictive import Predictive, require_finite
 from ..distributions.units import Array, Units
 from .kernels import covariance_with, variance_of
@@ -43,14 +44,6 @@ from .likelihoods import (
 from .near import moments_from_near_rows
 from .triangles import solve_lower
 
-#: See :func:`is_far`.
-FAR = 0.95
-#: A component is asked whether a row is far if its weight is this, or the largest. On
-#: 43 data sets of 10 and 20 rows of known processes .86 of rows with an input of 10 000
-#: are far so, and .07 of those like the training rows; by the heaviest component alone
-#: .65 and .06, and with .1 in its place .98 and .13: light components take a function
-#: for noise.
-WEIGHTY = 0.2
 #: Rows at a time: so many that Python's own time does not count, so few that arrays fit
 #: a cache.
 CHUNK = 1000
@@ -69,39 +62,18 @@ class Component(NamedTuple):
     )
 
 
-class NumpyEnsemble(NamedTuple):
-    """Components of one kind of likelihood, and their weights [K] of sum 1."""
+def component_of(part: Mapping[str, Any]) -> Component:
+    """Prepare predictions of a component.
 
-    components: tuple[Component, ...]
-    weights: Array
-
-    @property
-    def noise(self) -> str:
-        """The name of the likelihood."""
-        return str(self.components[0].likelihood["kind"])
-
-
-def ensemble_of(parts: Mapping[str, Any]) -> NumpyEnsemble:
-    """Prepare predictions.
-
-    :param parts: ``weights``, [K], and ``components``: of each ``kernel`` and
-        ``likelihood``, ``any_row``, ``Z``, ``a``, and ``roots``, R of each latent
-        function, or ``L`` and ``reductions``, I - S of each; with near rows what
-        :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
-    :raises ValueError: If a kernel or likelihood has no form in NumPy.
+    :param part: ``kernel``, ``likelihood``, ``any_row``, ``Z``, ``a``, and ``roots``, R
+        of each latent function, or ``L`` and ``reductions``, I - S of each; with near
+        rows what :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
+    :raises ValueError: If the kernel or likelihood has no form in NumPy.
     """
-    for part in parts["components"]:
-        check_likelihood(part["likelihood"])
-    components = tuple(
-        Component(
-            (moments_from_near_rows if "near" in part else _moments_from_u)(part),
-            variance_of(part["kernel"]),
-            part["likelihood"],
-            part["any_row"],
-        )
-        for part in parts["components"]
-    )
-    return NumpyEnsemble(components, parts["weights"])
+    check_likelihood(part["likelihood"])
+    moments_of = moments_from_near_rows if "near" in part else _moments_from_u
+    variance = variance_of(part["kernel"])
+    return Component(moments_of(part), variance, part["likelihood"], part["any_row"])
 
 
 def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, Array]]:
@@ -166,37 +138,40 @@ def _target_variance(
     return variance + 1.0
 
 
-def predictive(ensemble: NumpyEnsemble, X: Array, units: Units) -> Predictive:
-    """Predict targets, [N].
+def predictive(
+    components: Sequence[Component], weights: Array, X: Array, units: Units
+) -> Predictive:
+    """Predict targets, [N], by a mixture of components.
 
+    :param weights: [K], of sum 1.
     :param units: Those of the model, from which they are changed back.
     """
 
     def moments(X: Array) -> Array:
         parts = [
-            target_moments(c.likelihood, X, *latent_moments(c, X))
-            for c in ensemble.components
+            target_moments(c.likelihood, X, *latent_moments(c, X)) for c in components
         ]
         return np.array(parts)[..., 0]  # [K, 2, N]
 
     means, variances = np.swapaxes(_in_chunks(moments, X, -1), 0, 1)
-    return Predictive(means, variances, ensemble.weights, units, ensemble.noise)
+    noise = str(components[0].likelihood["kind"])
+    return Predictive(means, variances, weights, units, noise)
 
 
-def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
-    """Compute the probability of each class, [N, C], of sum 1."""
+def predict_probabilities(
+    components: Sequence[Component], weights: Array, X: Array
+) -> Array:
+    """Compute the probability of each class, [N, C], of sum 1, by a mixture of
+    components.
+    """
 
     def probabilities(X: Array) -> Array:
-        return np.asarray(
-            sum(
-                weight
-                * class_probabilities(
-                    component.likelihood, *latent_moments(component, X)
-                )
-                for weight, component in zip(
-                    ensemble.weights, ensemble.components, strict=True
-                )
-            )
+        return mixed_probabilities(
+            weights,
+            [
+                class_probabilities(c.likelihood, *latent_moments(c, X))
+                for c in components
+            ],
         )
 
     probability = _in_chunks(probabilities, X)
@@ -204,30 +179,28 @@ def predict_probabilities(ensemble: NumpyEnsemble, X: Array) -> Array:
     return np.asarray(probability / probability.sum(axis=1, keepdims=True))
 
 
-def are_asked(weights: Array) -> npt.NDArray[np.bool_]:
-    """Find the components, [K], by which a row can be far: see :data:`WEIGHTY`."""
-    least = min(WEIGHTY, float(np.max(weights)))
-    return np.asarray(weights >= least)
-
-
-def is_far(ensemble: NumpyEnsemble, X: Array) -> npt.NDArray[np.bool_]:
+def far_rows(
+    components: Sequence[Component], weights: Array, X: Array
+) -> npt.NDArray[np.bool_]:
     """Find for each row, [N], whether the training rows have almost no information on f
     there.
 
-    That is where the variance of f is more than :data:`FAR` of the prior variance,
-    under any component of some weight (:data:`WEIGHTY`); of several latent functions,
-    for all of them.
+    That is where the variance of f is more than
+    :data:`~gpflow_pep.distributions.mixtures.FAR` of the prior variance, under any
+    component of some weight; of several latent functions, for all of them.
     """
     unknown = np.isnan(X).all(axis=1)
-    rows, far = np.where(unknown[:, None], 0.0, X), unknown
-    pairs = zip(are_asked(ensemble.weights), ensemble.components, strict=True)
-    for component in (component for is_asked, component in pairs if is_asked):
+    rows = np.where(unknown[:, None], 0.0, X)
 
-        def shares(X: Array, component: Component = component) -> Array:
+    def is_far(k: int) -> npt.NDArray[np.bool_]:
+        component = components[k]
+
+        def shares(X: Array) -> Array:
             return latent_moments(component, X)[1].min(axis=1) / component.variance(X)
 
-        far = far | (_in_chunks(shares, rows) > FAR)
-    return far
+        return np.asarray(_in_chunks(shares, rows) > FAR)
+
+    return unknown | far_by_components(weights, is_far)
 
 
 def _in_chunks(function: Callable[[Array], Array], X: Array, axis: int = 0) -> Array:

@@ -12,8 +12,8 @@ from gpflow.base import AnyNDArray
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
-from ..distributions import YeoJohnson
-from ..engine.checks import counted, refusal
+from ...distributions import YeoJohnson
+from ...engine.checks import counted, refusal
 
 #: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
 MAX_DENSE = 50_000_000
@@ -45,8 +45,9 @@ def words_refused(X: Any) -> Iterator[None]:
             f"the column(s) {', '.join(map(repr, words))} of words, dates or mixed"
             " cells",
             "numbers",
-            "Put gpflow_pep.compare.make_preparation(X) before it in a pipeline, which"
-            " makes numbers of them, or encode them yourself.",
+            "Put gpflow_pep.compare.make_preparation(X) before the estimator in a"
+            " pipeline, which turns these columns into numbers, or encode them"
+            " yourself.",
         ) from error
 
 
@@ -75,7 +76,9 @@ def check_table(name: str, values: Any) -> None:
     if all(are_dates) or (
         name == "y" and any(are_dates)
     ):  # of X others are named later
-        remedy = "Make days of them: (dates - dates.min()) / pandas.Timedelta(days=1)."
+        remedy = (
+            "Convert them to days: (dates - dates.min()) / pandas.Timedelta(days=1)."
+        )
         raise refusal(name, "dates or durations", "numbers", remedy)
 
 
@@ -116,8 +119,8 @@ def refuse_missing(y: Any, noun: str) -> None:
         raise refusal(
             "y",
             f"no {noun} in {counted(int(number), 'row')} of {len(missing)}",
-            f"a {noun} in each",
-            "Leave out the rows without one.",
+            f"a {noun} in each row",
+            f"Leave out the rows without a {noun}.",
         )
 
 
@@ -129,7 +132,8 @@ def dense(X: Any) -> Any:
         raise refusal(
             "X",
             f"a sparse matrix of shape {X.shape}",
-            f"at most {MAX_DENSE:,} numbers, zeros included, because it is made dense",
+            f"at most {MAX_DENSE:,} numbers, zeros included, because the matrix is"
+            " made dense",
             "Reduce its columns, for example by sklearn.decomposition.TruncatedSVD;"
             " predict some rows at a time.",
         )
@@ -154,7 +158,7 @@ def check_sizes(name: str, values: AnyNDArray) -> None:
     )
     if 0.0 < largest < least:
         raise refusal(
-            name, f"{largest:g} at most", f"some above {least:.2g}", "Rescale them."
+            name, f"at most {largest:g}", f"values above {least:.2g}", "Rescale them."
         )
 
 
@@ -191,9 +195,9 @@ def refuse_weights(refused: dict[str, Any]) -> None:
     """
     if refused.pop("sample_weight", None) is not None:
         raise TypeError(
-            "sample_weight: got weights, expected none: a likelihood states how much a"
-            " row counts. Pass error bars ('What is known of each row' in the"
-            " documentation)."
+            "sample_weight: got weights, expected no weights, because the likelihood"
+            " defines how much a row counts. Pass error bars instead (see 'What is"
+            " known of each row' in the documentation)."
         )
     if refused:
         raise TypeError(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..refusals import counted, refusal
+from . import counted, refusal
 
 _ROWS_WITHOUT = "Leave out rows without a value."
 
@@ -24,9 +24,9 @@ def as_numbers(
             raise TypeError(f"its type is {array.dtype}")
         numbers: npt.NDArray[Any] = array.astype(dtype)
     except (TypeError, ValueError) as error:
-        got = f"{type(values).__name__} that is no array of real numbers ({error})"
+        got = f"{type(values).__name__} that is not an array of real numbers ({error})"
         remedy = "Convert it, for instance with numpy.asarray(..., dtype=float)."
-        raise refusal(name, got, "an array of them", remedy) from error
+        raise refusal(name, got, "an array of numbers", remedy) from error
     return numbers
 
 
@@ -76,7 +76,7 @@ def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
         got = (
             f"{sum(missing)} missing label(s), the first at index {missing.index(True)}"
         )
-        raise refusal(name, got, "a label for each row", "Leave those rows out.")
+        raise refusal(name, got, "a label for each row", "Leave out those rows.")
     return array
 
 
@@ -97,7 +97,7 @@ def require_same_length(name: str, values: Any, other: str, others: Any) -> None
             name,
             counted(len(values), "value"),
             expected,
-            "Pass those of the same rows.",
+            "Pass values of the same rows.",
         )
 
 

@@ -10,12 +10,12 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ..engine.checks import as_numbers, refusal
-from ..likelihoods import NegativeBinomial, Ordinal, Tobit
-from ..training.fitting import exact
-from ..training.fitting.exact import ADDITIVE, LEAST_NOISE, Hyperparameters, additive
-from ..training.fitting.objectives import copy_of
-from ..training.starts import greedy_variance, kmeans, random_subset
+from ...engine.checks import as_numbers, refusal
+from ...likelihoods import NegativeBinomial, Ordinal, Tobit
+from ...training.fitting.objectives import copy_of
+from ...training.starts import greedy_variance, kmeans, random_subset
+from . import exact
+from .exact import ADDITIVE, LEAST_NOISE, Hyperparameters, additive
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": gpflow.kernels.SquaredExponential,
@@ -86,8 +86,13 @@ def make_kernel(
     if isinstance(kernel, Kernel):
         if not (isinstance(ard, bool | np.bool_) and ard):
             got = f"{ard} with a {type(kernel).__name__} as the kernel"
-            remedy = "Give that kernel one lengthscale, or name one such as 'rbf'."
-            raise refusal("ard", got, "True: it has its own lengthscales", remedy)
+            remedy = (
+                "Leave ard out and set the lengthscales of your kernel, or pass the"
+                " name of a kernel such as 'rbf'."
+            )
+            raise refusal(
+                "ard", got, "True, because the kernel has its own lengthscales", remedy
+            )
         return copy_of(kernel)
     kernel = "rbf" if kernel == "auto" else kernel
     lengthscales = np.full(num_inputs if ard else (), np.sqrt(num_inputs))

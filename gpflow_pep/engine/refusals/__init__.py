@@ -1,9 +1,8 @@
-"""The one form of all refusals. It needs no TensorFlow, so that nothing waits
-for it.
+"""The one form of all refusals; checks of numbers and arrays in its modules. They need
+no TensorFlow, so that nothing waits for it.
 """
 
 from collections.abc import Callable, Mapping
-from functools import wraps
 from importlib import import_module
 from typing import Any
 
@@ -49,16 +48,3 @@ def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str],
         return home if homes[name].endswith(f".{name}") else getattr(home, name)
 
     return missing
-
-
-def refusing(refuse: Callable[[type, dict[str, Any]], None], init: Any) -> Any:
-    """Let a function of the class and named arguments see them before a constructor
-    does, whose signature stays.
-    """
-
-    @wraps(init)
-    def checked(self: Any, *arguments: Any, **options: Any) -> None:
-        refuse(type(self), options)
-        init(self, *arguments, **options)
-
-    return checked

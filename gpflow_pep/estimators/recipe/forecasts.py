@@ -1,0 +1,141 @@
+"""What :class:`~gpflow_pep.estimators.PEPRegressor` does if an input goes on beyond the
+rows, as the time of a forecast does.
+
+A component that predicts rows between others well can fail beyond them. So the latest
+fifth of the rows, by that input, is left out, and the components that are trained on
+the others predict it. These predictions decide whether targets are warped, and give the
+weights and the recalibration. Then all components are trained on all rows, from where
+they ended.
+
+That input is standardised and never bent, and a linear function of it is part of each
+component. Up to :data:`~gpflow_pep.estimators.recipe.regression.EXACT_ROWS` rows the
+components are those of :mod:`gpflow_pep.estimators.recipe.regression`; with more there
+is one, whose inducing inputs are trained.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gpflow.base import AnyNDArray
+
+from ...distributions import Recalibration
+from ...distributions.recalibration import STANDARD_ERRORS
+from .recipe import Candidate, Judged, Recipe
+from .regression import (
+    BENT,
+    EXACT_ROWS,
+    TRAINED,
+    exact_candidates,
+    fit_stack,
+    name_of,
+    rule_of_targets,
+)
+from .stack import Stack
+
+#: The share of the rows that judges, and the fewest rows on either side.
+LATEST, FEWEST = 0.2, 4
+#: The share of the seconds that the trainings on the other rows may take.
+SHARE_OF_TRIALS = 0.5
+
+
+def latest_rows(times: AnyNDArray) -> npt.NDArray[np.bool_]:
+    """Find the latest fifth of the rows by their times, [N]; rows of one time are on
+    one side.
+    """
+    ordered = np.sort(times)
+    begin = ordered[int((1.0 - LATEST) * len(times))]
+    if begin == ordered[0]:  # most rows are of the first time
+        return np.asarray(times > begin)
+    return np.asarray(times >= begin)
+
+
+def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
+    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them by how
+    they predict the latest rows.
+
+    :param estimator: Whose other settings are those of the components.
+    """
+    latest = latest_rows(X[:, estimator._time_place])
+    if not FEWEST <= latest.sum() <= len(X) - FEWEST:
+        return fit_stack(estimator, X, Y)
+    recipe = Recipe(estimator, X, Y, estimator.max_seconds)
+    recipe.log.note(
+        f"{recipe.size}{recipe.same}: trained on all rows but the latest"
+        f" {latest.sum()}, which judge the models. Mean log density in nats (higher is"
+        " better):"
+    )
+    candidates = _candidates(recipe)
+    count = sum(map(len, candidates.values()))
+    seconds = SHARE_OF_TRIALS * recipe.budget.seconds / count
+    trials = [
+        _best_variant(recipe, name, variants, latest, seconds)
+        for name, variants in candidates.items()
+    ]
+    judged: list[Judged] = []
+    for trial in trials:
+        left = recipe.budget.left / (len(trials) - len(judged))
+        start = trial.part._hyperparameters()
+        part = recipe.train(trial.candidate, seconds=left, start=start)
+        judged.append(replace(trial, part=part))
+
+    def describe(stack: Stack, _: Sequence[Any]) -> str:
+        scale = (stack.recalibration or Recalibration()).scale
+        return (
+            f"Recalibrated on these rows: {scale:.2f} times as wide. The saved"
+            f" components are trained on all rows; {recipe.budget.passed:.1f} s."
+        )
+
+    rule = rule_of_targets(len(judged), STANDARD_ERRORS)
+    return recipe.mix(judged, Y[latest, 0], rule, describe)
+
+
+def _best_variant(
+    recipe: Recipe,
+    name: str,
+    variants: list[Candidate],
+    latest: npt.NDArray[np.bool_],
+    seconds: float,
+) -> Judged:
+    """Train the variants of a component on all but the latest rows, and choose the one
+    that predicts these best.
+
+    :param seconds: Of each.
+    """
+    trials = []
+    for candidate in variants:
+        part = recipe.train(candidate, seconds=seconds, rows=~latest)
+        prediction = part._part_of_y(recipe.X[latest])
+        densities = prediction.log_densities(recipe.Y[latest, 0])
+        trials.append(Judged(name, candidate, part, prediction, densities))
+    scores = [trial.score for trial in trials]
+    best = trials[int(np.nanargmax(scores))]
+    if len(trials) > 1:
+        words = "warped" if best.candidate.warp else "not warped"
+        gain = abs(scores[0] - scores[1])
+        recipe.log.note(f"{name}: targets are {words}, which is {gain:.3f} better.")
+    return best
+
+
+def _candidates(recipe: Recipe) -> dict[str, list[Candidate]]:
+    """List the variants of each component: with a warp and without one if there is a
+    choice.
+    """
+    if len(recipe.X) > EXACT_ROWS:
+        plain = recipe.complete(replace(TRAINED, near_rows=0))
+        bent = recipe.complete(replace(BENT, near_rows=0))
+        variants = [plain] if bent == plain else [bent, plain]
+        return {"trained inducing inputs": variants}
+    components: dict[str, list[Candidate]] = {}
+    tried: list[Candidate] = []
+    for candidate in exact_candidates(recipe):
+        if any(candidate.is_like(each) for each in tried):
+            continue
+        variants = [candidate]
+        if candidate.warp and "warp" not in recipe.given:
+            variants.append(replace(candidate, warp=False))
+        components[name_of(candidate)] = variants
+        tried += variants
+    return components

@@ -1,0 +1,389 @@
+"""What :class:`~gpflow_pep.estimators.PEPRegressor` does unless a setting gives one
+model: several models of known settings, each of which leaves rows out honestly, and a
+rule that mixes them. Settings of the estimator that all of them can have replace those
+named here; of models that are then alike there is one.
+
+Up to :data:`EXACT_ROWS` rows the components are exact Gaussian processes
+(``inducing="rows"``): one with an additive kernel on Yeo-Johnson inputs, whose noise
+varies with the inputs and whose targets are warped, and two plain ones on standardised
+inputs, with a squared exponential and a Matérn 5/2 kernel. On 30 tables, generated and
+scikit-learn's, of 60 to 450 rows the first two are .023 ± .008 nats a row and 3 ± 1.4%
+of RMSE better than the first with its plain form; on 38 others the third gains .018 ±
+.015 nats and .3 ± .1% of RMSE, others less. Leave-one-out densities are honest where
+inducing inputs are not trained: those of trained ones are .2 nats a row too good.
+
+The last is trained from two starts; where the fine one ends better the others start
+from there (:func:`~gpflow_pep.estimators.single.exact.start_after`). With more rows
+:data:`EXACT_ROWS` random ones choose between both starts, and then the first and the
+last are trained on :data:`SCOUT_ROWS`. Up
+to :data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
+:data:`FEW_STEPS` steps. Beyond, there is the model whose inducing inputs are trained,
+with as many points and near rows as pay, and the transforms if an exact Matérn 5/2
+gains by them alone. (On 13 generated tables of 3000 rows that is .003 nats from the
+better choice at most.) A fifth of the rows, at most 1000, is left out of its training,
+judges all that, and is given to it afterwards. (400 fixed points are .001 to .50 nats
+worse on three tables.)
+
+One model of several columns of y is :data:`COLUMNS`, with white noise that the columns
+of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
+:data:`COLUMN_STEPS` steps. :mod:`gpflow_pep.estimators.recipe.columns` chooses between
+it and models of each column.
+
+The rows that are left out give the weights of the densities
+(:func:`~gpflow_pep.training.ensemble_weights`) and of the means
+(:func:`~gpflow_pep.training.choosing.combining.weights_of_means`), and the mixture's
+:class:`~gpflow_pep.distributions.Recalibration`.
+"""
+
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gpflow.base import AnyNDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from ...distributions import Predictive, Recalibration
+from ...distributions.recalibration import STANDARD_ERRORS
+from ...training.choosing.combining import weights_of_means
+from ...training.fitting.points import copies_of
+from ..single.exact import STEPS_OF_STARTS, Hyperparameters, start_after
+from .recipe import LEFT_OUT, Candidate, Judged, Recipe, Rule
+from .stack import Stack
+
+#: The most rows of exact components: an evaluation takes 70 ms there, and grows with
+#: the cube.
+EXACT_ROWS = 1000
+#: The rows that a scout has; the most rows of the exact model after it, its steps, and
+#: for how many evaluations there must be time: by that of a scout, and the cube of the
+#: rows.
+SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS, EVALUATIONS = 600, 2500, 8, 12
+#: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy
+#: noise; a scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000
+#: up to 4e7.
+WIDEST = 1e3
+#: With fewer seconds there is no scout, which takes 1.5. With 6 it gains .31 and .19
+#: nats on two tables of 5000 rows with skewed inputs and targets, and loses .03 on
+#: kin8nm (with 10 .00).
+LEAST_SECONDS = 5.0
+#: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats
+#: worse.
+PRIOR_WEIGHT = 0.03
+#: Few rows do not show which component is better: c is this many rows over theirs at
+#: least. (With .03 three rows give .98 to one.) On 46 data sets of 23 known processes
+#: the mean log density is .04, .04 and .02 better by it at 5, 10 and 20 rows.
+PRIOR_ROWS = 3.0
+#: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
+SCOUT_SHARE = 0.2
+#: The most inputs of the additive kernel; with more there is only the Matern 5/2.
+ADDITIVE_INPUTS = 20
+#: The steps of the full component and of the plain ones. On the 33 tables of
+#: :mod:`gpflow_pep.estimators.single.exact` more steps, 80 and any number, are .002 and
+#: .001 worse.
+FULL_STEPS, PLAIN_STEPS = 50, 15
+FULL = Candidate(
+    kernel="additive",
+    inputs="yeo-johnson",
+    noise="varying",
+    warp=True,
+    inducing="rows",
+    alpha=0.5,
+    verbose=False,
+    max_iterations=FULL_STEPS,
+)
+ROUGH = replace(
+    FULL,
+    kernel="matern52",
+    inputs="standard",
+    noise="constant",
+    warp=False,
+    max_iterations=PLAIN_STEPS,
+)
+SMOOTH = replace(ROUGH, kernel="rbf")
+#: The exact components.
+COMPONENTS = FULL, SMOOTH, ROUGH
+#: With 3000 rows 60 steps are .04 nats worse, and 140 converge.
+COLUMN_STEPS = 150
+#: The model of several columns: at alpha 1 what the columns of a row share is exact. On
+#: two tables of 400 rows 50 points are .03 and .01 nats worse than 100, and 200 no
+#: better. On eleven tables of 100 to 426 rows, eight of them generated, warps gain .10
+#: nats a target, and lose .03 at most.
+COLUMNS = replace(
+    ROUGH,
+    inputs="yeo-johnson",
+    warp=True,
+    alpha=1.0,
+    num_inducing=100,
+    max_iterations=sys.maxsize,
+)
+#: The model whose inducing inputs are trained, and the transforms that it may have.
+TRAINED = Candidate(kernel="rbf", noise="constant", inputs="standard", warp=False)
+BENT = replace(TRAINED, inputs="yeo-johnson", warp=True)
+#: Words for kernels.
+KERNEL_WORDS = {
+    "additive": "additive kernel",
+    "rbf": "squared exponential",
+    "matern52": "Matern",
+}
+#: The line of a component that is mixed, and of one alone.
+LINE = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
+LINE_ALONE = "{}; mean log density of left-out rows: {:.3f}."
+
+
+def name_of(candidate: Candidate) -> str:
+    """Word in what a component differs from others."""
+    words = [KERNEL_WORDS[str(candidate.kernel)]]
+    if candidate.inputs == "yeo-johnson":
+        words.append("Yeo-Johnson inputs")
+    if candidate.warp:
+        words.append("warped targets")
+    if candidate.noise == "varying":
+        words.append("varying noise")
+    return ", ".join(words)
+
+
+def exact_candidates(recipe: Recipe) -> list[Candidate]:
+    """List the exact components, with the settings that all of them have."""
+    has_parts = recipe.X.shape[1] <= ADDITIVE_INPUTS and recipe.estimator.standardize
+    full = FULL if has_parts else replace(FULL, kernel="matern52")
+    return [recipe.complete(each) for each in (full, *COMPONENTS[1:])]
+
+
+def rule_of_targets(num_components: int, margin: float = 0.0, D: int = 0) -> Rule:
+    """Make the rule by which distributions of targets are mixed.
+
+    :param margin: In standard errors, by which the scale of a recalibration is wider.
+    :param D: How many inputs there are.
+    """
+
+    def mean_weights(
+        predictions: Sequence[Any], y: AnyNDArray, weights: AnyNDArray
+    ) -> AnyNDArray:
+        means = np.stack([each.moments()[0] for each in predictions])
+        return weights_of_means(means, y, weights)
+
+    def recalibration(
+        predictions: Sequence[Any], y: AnyNDArray, weights: AnyNDArray
+    ) -> Recalibration:
+        z = Predictive.mixed(predictions, weights).normal_scores(y)
+        return Recalibration.fit(z, margin, D)
+
+    return Rule(
+        prior_weight=lambda num_rows: max(PRIOR_WEIGHT, PRIOR_ROWS / num_rows),
+        mean_weights=mean_weights,
+        recalibration=recalibration,
+        line=LINE_ALONE if num_components == 1 else LINE,
+    )
+
+
+def fit_stack(
+    estimator: Any,
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    column_steps: int | None = None,
+    warps: AnyNDArray | None = None,
+) -> Stack:
+    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them; or
+    one model of targets [N, P].
+
+    :param estimator: Whose other settings are those of the components.
+    :param column_steps: The most steps of a model of several columns; None: those of
+        the estimator, or :data:`COLUMN_STEPS` with many rows.
+    :param warps: Skew and tails of each of several columns, [P, 2], if known.
+    """
+    recipe = Recipe(estimator, X, Y, estimator.max_seconds)
+    if Y.shape[1] > 1:
+        return _model_columns(recipe, column_steps, warps)
+    if len(X) <= EXACT_ROWS:
+        trained = _train_exact(recipe)
+    elif recipe.budget.seconds < LEAST_SECONDS:
+        recipe.log.note(
+            f"{recipe.size}{recipe.same}, {recipe.budget.seconds:g} s: one model,"
+            " without a trial on some of the rows."
+        )
+        trained = [_train_points(recipe, TRAINED)]
+    else:
+        trained = _train_after_scouts(recipe)
+    return _mix(recipe, trained)
+
+
+def _model_columns(
+    recipe: Recipe, steps: int | None, warps: AnyNDArray | None
+) -> Stack:
+    """Train one model of several columns."""
+    X, Y = recipe.X, recipe.Y
+    if steps is None and len(X) > EXACT_BY_SCOUT:
+        steps = COLUMN_STEPS
+    most = steps or COLUMNS.max_iterations
+    candidate = recipe.complete(replace(COLUMNS, max_iterations=most))
+    part = recipe.train(candidate, warps=warps)
+    z = part._left_out(recipe.copies)[1].normal_scores(Y)
+    recipe.log.note(
+        f"{recipe.size}{recipe.same}, {Y.shape[1]} columns of y: one model, whose"
+        " inducing inputs stay fixed."
+    )
+    recipe.log.note(part._one_line())
+    there = ~np.isnan(z)
+    num_rows = int(np.sum(there.any(axis=1)))
+    recalibration = Recalibration.fit(z[there], D=X.shape[1], num_rows=num_rows)
+    return recipe.alone(part, recalibration)
+
+
+def _train_points(
+    recipe: Recipe, candidate: Candidate, start: Hyperparameters | None = None
+) -> tuple[str, Candidate, Any]:
+    """Train the model whose inducing inputs are trained."""
+    candidate = recipe.complete(candidate)
+    part = recipe.train(candidate, start=start)
+    return part._one_line()[:-1], candidate, part
+
+
+def _train_exact(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
+    """Train several exact models of all rows, as many as the time allows."""
+    left_out = LEFT_OUT.format("density")
+    recipe.log.note(f"{recipe.size}{recipe.same}: exact Gaussian processes. {left_out}")
+    *others, rough = exact_candidates(recipe)
+    matern = recipe.train(rough)
+    start = _start_after(matern)
+    trained = [(name_of(rough), rough, matern)]
+    for candidate in others:
+        is_new = not any(candidate.is_like(each) for _, each, _ in trained)
+        if is_new and recipe.budget.left > 0.0:
+            part = recipe.train(candidate, start=start)
+            trained.append((name_of(candidate), candidate, part))
+    return [*trained[1:], trained[0]]
+
+
+def _start_after(part: Any) -> Hyperparameters | None:
+    """Give where components start after the first one; None: each finds its own."""
+    if not part.standardize:
+        return None
+    return start_after(part._hyperparameters(), part.record_)
+
+
+def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
+    """Let exact models of some rows choose transforms, and train one model of all: an
+    exact one if there is time for it.
+    """
+    order = np.random.default_rng(0).permutation(len(recipe.X))
+    full, _, rough = exact_candidates(recipe)
+    few = recipe.complete(replace(ROUGH, max_iterations=STEPS_OF_STARTS))
+    start = _start_after(_scout(recipe, few, order[:EXACT_ROWS]))
+    plain = _scout(recipe, rough, order[:SCOUT_ROWS], start)
+    is_exact = _has_time_for_exact(recipe, plain)
+    if not is_exact:
+        full = replace(full, kernel="matern52", noise="constant")
+        full = recipe.complete(full)
+    best, candidate = plain, rough
+    if full.is_like(rough):
+        recipe.log.note(
+            f"{recipe.size}{recipe.same}: these leave no transforms to try."
+        )
+    else:
+        bent = _scout(recipe, full, order[:SCOUT_ROWS], start)
+        if _is_better(recipe, (bent, full), (plain, rough), order):
+            candidate = full
+        if not is_exact or candidate is full:
+            best = bent
+    theta = best._hyperparameters()
+    if is_exact:
+        candidate = replace(candidate, max_iterations=FEW_STEPS)
+        part = recipe.train(candidate, start=theta)
+        name = f"exact Gaussian process, {name_of(candidate)}"
+        return [(name, candidate, part)]
+    start = (start or theta)._replace(skew=theta.skew, tails=theta.tails)
+    transforms = BENT if candidate is full else TRAINED
+    return [_train_points(recipe, transforms, start)]
+
+
+def _scout(
+    recipe: Recipe,
+    candidate: Candidate,
+    rows: AnyNDArray,
+    start: Hyperparameters | None = None,
+) -> Any:
+    """Train a candidate on some rows, in a share of the time that is left."""
+    seconds = SCOUT_SHARE * recipe.budget.left
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return recipe.train(candidate, seconds=seconds, rows=rows, start=start)
+
+
+def _has_time_for_exact(recipe: Recipe, scout: Any) -> bool:
+    """Whether an exact model of all rows is small enough, and in time by the speed of
+    one of some rows.
+    """
+    if len(recipe.X) > EXACT_BY_SCOUT:
+        return False
+    left = recipe.budget.left * (SCOUT_ROWS / len(recipe.X)) ** 3
+    evaluation = scout.record_.seconds / scout.record_.evaluations
+    return bool(EVALUATIONS * evaluation <= left)
+
+
+def _is_better(
+    recipe: Recipe,
+    bent: tuple[Any, Candidate],
+    plain: tuple[Any, Candidate],
+    order: AnyNDArray,
+) -> bool:
+    """Compare a scout with transforms with a plain one, on rows none of which is a copy
+    of theirs.
+    """
+    rows, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
+    groups = copies_of(recipe.X, recipe.Y)
+    others = others[~np.isin(groups[others], groups[rows])]
+    X, y = recipe.X[others], recipe.Y[:, 0]
+    of_bent, of_plain = (
+        scout._part_of_y(X).log_densities(y[others]) for scout, _ in (bent, plain)
+    )
+    gain = float(np.mean(of_bent - of_plain))
+    by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
+    better = "better" if gain > 0.0 else "worse"
+    recipe.log.note(
+        f"{recipe.size}{recipe.same}: in a trial with {SCOUT_ROWS}, the model with"
+        f" {name_of(bent[1])} is {better} than the one with {name_of(plain[1])} on"
+        f" {len(others)} other rows by {by} in the mean log density (higher is"
+        " better)."
+    )
+    return gain > 0.0 and bool(np.ptp(bent[0]._target.transform(y)) < WIDEST)
+
+
+def _mix(recipe: Recipe, trained: list[tuple[str, Candidate, Any]]) -> Stack:
+    """Mix components by rows that are left out, which recalibrate the mixture."""
+    judged = []
+    for name, candidate, part in trained:
+        left_out = part._left_out(recipe.copies)
+        if left_out is None:
+            recipe.log.note(part._one_line())
+            return recipe.alone(part)
+        rows, prediction = left_out
+        y = recipe.Y[rows, 0]
+        densities = prediction.log_densities(y)
+        judged.append(Judged(name, candidate, part, prediction, densities))
+    rule = rule_of_targets(len(judged))
+    if len(y) == len(recipe.X):
+        # A scale by rows that training has seen needs a margin.
+        D = recipe.X.shape[1]
+        rule = rule_of_targets(len(judged), STANDARD_ERRORS, D)
+
+    def describe(stack: Stack, predictions: Sequence[Any]) -> str:
+        mixed = stack.mixed(predictions)
+        error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
+        density = np.mean(mixed.log_densities(y))
+        return (
+            f"Mixed: {density:.3f}, RMSE {error:.3g}; {recipe.budget.passed:.1f} s."
+            f" {_worded(stack.recalibration)}"
+        )
+
+    return recipe.mix(judged, y, rule, describe)
+
+
+def _worded(recalibration: Recalibration | None) -> str:
+    nu, scale = recalibration or Recalibration()
+    shape = "a Gaussian" if nu is None else f"Student's t of {nu:g} degrees of freedom"
+    return (
+        f"Recalibrated on these rows: {scale:.2f} times as wide, with the tails of"
+        f" {shape}."
+    )

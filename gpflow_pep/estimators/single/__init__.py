@@ -1,0 +1,3 @@
+"""One model, trained with known settings: its parts, units, training and
+predictions.
+"""
