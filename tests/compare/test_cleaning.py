@@ -195,7 +195,7 @@ def test_one_line_for_all_columns_of_a_kind() -> None:
     cleaned = clean(table(**columns, b=["Yes", "YES", "no", "no"] * 10), "y")
     assert cleaned.notes == [
         "Column 'b': 'Yes' is read as 'YES' (--as-written b keeps them apart).",
-        "24 columns have no value in some of the 40 rows: "
+        "24 columns have missing values in some of the 40 rows: "
         + ", ".join(f"'a{k}' (8)" for k in range(8))
         + " and 16 more.",
     ]

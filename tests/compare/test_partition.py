@@ -634,6 +634,6 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     groups = compare(visits(), "size", group_column="patient", details=False, **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_
     assert quality(groups).startswith("On rows of new values of 'patient', ")
-    assert "left out, whatever their patient;" in page(
+    assert "leave out one training row at a time and ignore patient" in page(
         groups, {}, command="", folder=Path()
     )

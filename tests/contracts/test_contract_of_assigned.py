@@ -46,7 +46,7 @@ def test_data_that_are_assigned(create: Any) -> None:
         else:
             assert model.num_data == 9
             with pytest.raises(
-                tf.errors.InvalidArgumentError, match=r"replaced(.|\n)*anew"
+                tf.errors.InvalidArgumentError, match=r"replaced(.|\n)*Compile it again"
             ):
                 compiled()
 

@@ -243,7 +243,7 @@ def test_equal_limits_of_rows_are_a_bound() -> None:
     for score in (rows.score, rows.log_score, rows.log_densities):
         for targets in (y, y[:, None]):
             with pytest.raises(
-                ValueError, match=r"y: got 1 column, expected 2, .*\(Tobit\)"
+                ValueError, match=r"y: got 1 column, expected 2 columns, .*for Tobit"
             ):
                 score(X, targets)
 

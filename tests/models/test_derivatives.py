@@ -499,8 +499,8 @@ def in_a_branch() -> Any:
 TWICE = "derivative of the gradient of"
 CALLS: dict[str, Callable[[], Any]] = {
     f"{TWICE} .*: got": lambda: twice(functools.partial(mean_at, XNEW)),
-    f"{TWICE} .*: got one in": lambda: twice(FUNCTIONS["loo_log_density"]),
-    rf"{TWICE} q\(v\): got one in": forwards,
+    f"{TWICE} .*: got a derivative in": lambda: twice(FUNCTIONS["loo_log_density"]),
+    rf"{TWICE} q\(v\): got a derivative in": forwards,
     r"a tape inside of the tf\.cond or loop": in_a_branch,
 }
 twice_in_graph = in_graph(lambda: twice(pep.PEP.training_loss))

@@ -135,7 +135,7 @@ SUPPORTS: list[tuple[Create, Any, Any, str]] = [
                 [[1.0, 0.0], [2.0, 0.0]],
                 "got 2 at row 1, .*0 or 1 if the last column is 0",
             ),
-            ([[0.5, 1.0]], "got 0.5 at row 0, .*whole numbers from 0 where .* is 1"),
+            ([[0.5, 1.0]], "got 0.5 at row 0, .*whole numbers from 0 if .* is 1"),
             (
                 [[1.0, 2.0]],
                 "got 2 at row 0, expected in the last column .* from 0 to 1",
