@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..engine.refusals import refusal
 from .dates import ORDERS, find_period
 from .numbers import GROUPS, OTHER, read_quantity
 
@@ -77,6 +78,38 @@ class Conventions(NamedTuple):
         """Those of `missing` that are numbers."""
         values = [read_quantity(word, ".", "").value for word in self.missing]
         return tuple(value for value in values if not np.isnan(value))
+
+
+def given_conventions(
+    decimal: str | None = None,
+    thousands: str | None = None,
+    dates: str | None = None,
+    missing: Iterable[Any] = (),
+) -> Conventions:
+    """Make conventions of a user's arguments; see :class:`Conventions`.
+
+    :raises ValueError: If a mark is none, or two are the same.
+    """
+    decimal = decimal or OTHER.get(thousands or "")
+    if decimal not in (None, *OTHER):
+        raise refusal(
+            "decimal", repr(decimal), "'.' or ','", "Leave it out if in doubt."
+        )
+    if thousands is not None and (
+        len(thousands) != 1 or thousands in f"{decimal}0123456789"
+    ):
+        expected = "one character, which is not the decimal mark"
+        raise refusal(
+            "thousands", repr(thousands), expected, "Leave it out if in doubt."
+        )
+    if dates not in (None, *ORDERS):
+        expected = f"one of {', '.join(ORDERS)}, the order of day, month and year"
+        raise refusal("dates", repr(dates), expected, "Leave it out if in doubt.")
+    missing = [missing] if isinstance(missing, (str, int, float)) else missing
+    words = tuple(
+        f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing
+    )
+    return Conventions(decimal or "", thousands or "", dates or "", words)
 
 
 def find_conventions(
@@ -213,9 +246,19 @@ def plain_spelling(word: str) -> str:
     return " ".join(word.split()).lower()
 
 
-def find_spellings(words: "pd.Series[Any]") -> tuple[str, ...]:
-    """Find words that are spelled in several ways, such as Yes and YES; give the most
-    frequent way of each.
+class Spellings(NamedTuple):
+    """Words of a column that are spelled in several ways.
+
+    :param joined: The most frequent way of each word, and its others.
+    :param apart: The ways of short words, which may be different words.
+    """
+
+    joined: dict[str, list[str]]
+    apart: list[list[str]]
+
+
+def find_spellings(words: "pd.Series[Any]") -> Spellings:
+    """Find words that are spelled in several ways, such as Yes and YES.
 
     Capitals make no difference where each spelling is all small or capital letters, or
     has capitals at the beginning of words: AaB and aab may be two things. Nor do they
@@ -228,23 +271,15 @@ def find_spellings(words: "pd.Series[Any]") -> tuple[str, ...]:
     spellings = _by_spelling(words)
     letters = {plain for plain in spellings if len(plain) == 1 and plain.isalpha()}
     are_answers = len(letters) > 1 and any(letters <= set(known) for known in _ANSWERS)
-    return tuple(
-        variants[0]
-        for plain, variants in spellings.items()
-        if len(variants) > 1
-        and ((are_answers and plain in letters) or _is_one_word(variants))
-    )
-
-
-def short_spellings(words: "pd.Series[Any]") -> list[list[str]]:
-    """Find short words in several spellings, which :func:`find_spellings` leaves apart
-    because they may be different ones.
-    """
-    return [
-        variants
-        for plain, variants in _by_spelling(words).items()
-        if len(variants) > 1 and _is_short(plain) and not _is_one_word(variants)
-    ]
+    found = Spellings({}, [])
+    for plain, ways in spellings.items():
+        if len(ways) == 1:
+            continue
+        if (are_answers and plain in letters) or _is_one_word(ways):
+            found.joined[ways[0]] = ways[1:]
+        elif _is_short(plain):
+            found.apart.append(ways)
+    return found
 
 
 def _by_spelling(words: "pd.Series[Any]") -> dict[str, list[str]]:

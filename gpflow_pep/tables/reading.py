@@ -3,20 +3,28 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from os import PathLike
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from ..engine.files import path_of
 from ..engine.refusals import refusal
 from .contents import SAMPLE, TableFault, as_number, decode, read_content, unreadable
-from .conventions import find_conventions
-from .formats import given_conventions, stripped, typed
+from .conventions import (
+    MARKS,
+    PLAIN,
+    WHOLE,
+    find_conventions,
+    given_conventions,
+    ways_of_writing,
+)
 from .headers import count_title_rows, distinct, names_of_places, title_note
+from .recognising import is_large_label, may_be_classes
 from .spreadsheets import is_spreadsheet, read_spreadsheet
 
 #: The cells of a row, in a tuple: Python's collector does not search tuples of text
@@ -26,6 +34,15 @@ _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
 #: Names and titles are looked for in so many characters.
 _BEGINNING = 2**20
+_TRUTH = {
+    "True": True,
+    "TRUE": True,
+    "true": True,
+    "False": False,
+    "FALSE": False,
+    "false": False,
+    "": None,
+}
 _HINT = re.compile(r'"?sep=(.)"?')
 
 
@@ -95,9 +112,9 @@ def read_table(
         cells = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
-    columns = [stripped(cells[name]) for name in cells]
+    columns = [list(map(str.strip, cells[name])) for name in cells]
     known = find_conventions(columns, stated, sep)
-    table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
+    table = pd.DataFrame({name: _typed(cells[name], known.decimal) for name in cells})
     about: dict[str, Any] = {
         "sep": sep,
         "decimal": known.decimal,
@@ -108,6 +125,49 @@ def read_table(
     }
     table.attrs = {key: value for key, value in about.items() if value}
     return table
+
+
+def _typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
+    """Turn text into numbers or truth values where all cells are plain ones, or marks
+    of none.
+
+    :param column: Text, empty where a cell is.
+    :param decimal: The decimal mark; empty where it is not known.
+    """
+    cells = list(map(str.strip, column))
+    marks = {*MARKS}.intersection(cells)
+    values = [cell for cell in cells if cell not in marks]
+    ways = {*ways_of_writing(values)} - {""}
+    if ways and ways | marks <= {*_TRUTH}:
+        return pd.Series([_TRUTH[cell] for cell in cells], column.index)
+    text = column.where(column != "", None)
+    whole = all(map(WHOLE.fullmatch, ways))
+    are_numbers = whole or _are_plain(ways, decimal)
+    if not are_numbers or may_be_classes(marks, values):
+        return text
+    if whole and not marks:
+        try:
+            return pd.Series(list(map(int, cells)), column.index, dtype=np.int64)
+        except OverflowError:
+            pass  # numbers of floating point hold more
+    if whole and any(map(is_large_label, values)):
+        return text
+    return pd.Series(_floats(cells, marks, decimal or "."), column.index)
+
+
+def _floats(cells: Iterable[str], marks: set[str], decimal: str) -> list[float]:
+    return [
+        np.nan if cell in marks else float(cell.replace(decimal, ".")) for cell in cells
+    ]
+
+
+def _are_plain(numbers: Iterable[str], decimal: str) -> bool:
+    """Whether all are plain numbers with the decimal mark; if it is not known, they
+    have none, as 1e-05.
+    """
+    if not decimal and any("." in number for number in numbers):
+        return False
+    return all(map(PLAIN[decimal or "."].fullmatch, numbers))
 
 
 def _read_parquet(content: bytes) -> pd.DataFrame:

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from ..engine.refusals import counted
-from . import Format, read_cells
 from .conventions import (
     FEWEST,
     MARKS,
@@ -18,8 +17,10 @@ from .conventions import (
     PLAIN,
     WORDS_OF_NOTHING,
     Conventions,
-    plain_spelling,
-    short_spellings,
+    Spellings,
+    find_conventions,
+    find_sentinels,
+    find_spellings,
 )
 from .dates import (
     as_month_with_point,
@@ -29,17 +30,20 @@ from .dates import (
     read_dates,
 )
 from .encodings import MAX_CATEGORIES, listed, option
-from .formats import (
+from .formats import PAIR, Column, Format, read_column_as, read_words, without
+from .notes import Note
+from .numbers import Quantity, is_limit, read_quantity, unread_form
+from .recognising import (
+    LEAST_SHARE,
+    find_format,
     is_code,
     may_be_classes,
     merge_in_floats,
-    several_units,
-    stripped,
-    word_among_numbers,
+    without_marks,
 )
-from .notes import Note
-from .numbers import is_limit, unread_form
 
+#: Fewer rows, or different values of a column, show nothing.
+MIN_ROWS = 10
 #: Cells that show how a column is read: with thousands, or zeros before the number.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
 DROPPED = "Dropped column"
@@ -65,37 +69,74 @@ _TIME_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Reading:
-    """A column of a table, and how its cells are read; they are read once.
+    """A column of a table, read once: see :func:`read_column`.
 
     :param name: The name of the column.
-    :param cells: As they are in the table.
+    :param column: Its cells.
     :param form: How they are read.
+    :param values: What they mean.
+    :param written: The values, with numbers that stand for no value, and all spellings.
+    :param spellings: Of a column of text.
     :param known: The conventions of the table.
     :param literal: Whether its numbers and words are values as they are written.
     """
 
     name: str
-    cells: "pd.Series[Any]"
+    column: Column
     form: Format
+    values: "pd.Series[Any]"
+    written: "pd.Series[Any]"
+    spellings: Spellings
     known: Conventions
     literal: bool = False
 
-    @cached_property
-    def values(self) -> "pd.Series[Any]":
-        """What the cells mean."""
-        if self.form.sentinels or self.form.spellings:
-            return read_cells(self.cells, self.form)
-        return self.written
+    @property
+    def cells(self) -> "pd.Series[Any]":
+        """The cells as they are in the table."""
+        return self.column.cells
 
     @cached_property
-    def written(self) -> "pd.Series[Any]":
-        """The values, with numbers that stand for no value, and all spellings."""
-        return read_cells(self.cells, self.form._replace(sentinels=(), spellings=()))
+    def quantities(self) -> dict[str, Quantity]:
+        """What each different word is as a number of some unit."""
+        mark = self.known.decimal or "."
+        marks = self.known.marks(mark)
+        return {word: read_quantity(word, mark, marks) for word in self.column.counts}
+
+    @property
+    def units(self) -> dict[str, str]:
+        """Each unit with its first cell, if the column has numbers of several units;
+        else empty.
+        """
+        units: dict[str, str] = {}
+        count = 0
+        for word, quantity in self.quantities.items():
+            if not np.isnan(quantity.value):
+                count += 1
+                units.setdefault(quantity.unit, word)
+        enough = count >= max(FEWEST, LEAST_SHARE * len(self.quantities))
+        return units if enough and len(units) > 1 else {}
+
+    @property
+    def word_among_numbers(self) -> str:
+        """The word in a column whose other cells are numbers; empty if there is none,
+        or several.
+        """
+        values = without_marks(self.column, self.known)
+        words = [word for word in values if np.isnan(self.quantities[word].value)]
+        found = len(words) == 1 and words[0].isalpha() and len(values) > 2
+        return words[0] if found else ""
 
     @cached_property
-    def texts(self) -> list[str]:
-        """The cells of text, without spaces around."""
-        return stripped(self.cells)
+    def pair(self) -> str:
+        """The first cell such as 120/80; empty where cells are others, or few differ,
+        as 16/9, or they are values as they are written.
+        """
+        if self.form.kind != "text" or self.literal:
+            return ""
+        words = [word for word in self.column.texts if word not in MARKS]
+        pairs = list(filter(PAIR.fullmatch, words))
+        enough = len({*pairs}) >= MIN_ROWS and len(pairs) >= LEAST_SHARE * len(words)
+        return pairs[0] if enough else ""
 
     @property
     def as_written(self) -> str:
@@ -112,6 +153,80 @@ class Reading:
         return Note(
             self.name, f"Column '{self.name}'{what}", f"{{}} {together}", detail
         )
+
+
+def read_column(
+    cells: "pd.Series[Any]", known: Conventions, literal: bool = False
+) -> Reading:
+    """Find out how the cells of a column are read, and read them.
+
+    :param cells: Values of any type, some may be missing.
+    :param known: The conventions of its table.
+    :param literal: Whether all numbers and words are values as they are written:
+        numbers with a unit or zeros before them are text, -999 is a number, and Yes and
+        yes are two words.
+    :raises ValueError: If its cells can be read in two ways.
+    """
+    column, spellings = Column(cells), Spellings({}, [])
+    form = find_format(column, known, literal)
+    written = values = cells
+    if form.kind == "text":
+        form = form._replace(missing=_marks_in_words(known, literal))
+        written = values = read_column_as(column, form)
+    elif form.kind != "other":
+        form = form._replace(missing=(*form.missing, *known.missing))
+        written = values = read_column_as(column, form)
+    if form.kind == "text" and not literal:
+        spellings = find_spellings(written)
+        form = form._replace(spellings=tuple(spellings.joined))
+        spelling_of = {w: best for best, ways in spellings.joined.items() for w in ways}
+        values = written.replace(spelling_of)
+    if form.kind == "number" and not literal:
+        named = known.sentinels
+        values = without(written, named)
+        form = form._replace(sentinels=(*named, *find_sentinels(values)))
+        values = without(values, form.sentinels)
+    return Reading(
+        str(cells.name), column, form, values, written, spellings, known, literal
+    )
+
+
+def _marks_in_words(known: Conventions, literal: bool) -> tuple[str, ...]:
+    """Give the marks of a column of text; none if they are the usual ones."""
+    if literal:
+        return ("", *known.missing)
+    return (*MARKS_IN_WORDS, *known.missing) if known.missing else ()
+
+
+def recognise(
+    column: "pd.Series[Any]",
+    *,
+    as_written: bool = False,
+    conventions: Conventions | None = None,
+) -> Format:
+    """Find out how the cells of a column are read.
+
+    :param column: Values of any type, some may be missing.
+    :param as_written: Whether all numbers and words are values as they are written:
+        numbers with a unit or zeros before them are text, -999 is a number, and Yes and
+        yes are two words.
+    :param conventions: Those of its table; None: of this column alone.
+    :raises ValueError: If its cells can be read in two ways.
+    """
+    if conventions is None:
+        conventions = conventions_of(column.to_frame())
+    return read_column(column, conventions, as_written).form
+
+
+def conventions_of(
+    table: pd.DataFrame, stated: Conventions | None = None, sep: str = ""
+) -> Conventions:
+    """Find the conventions of a table from all of its cells; see
+    :func:`find_conventions`.
+    """
+    columns = (Column(cells) for _, cells in table.items())
+    texts = [column.texts for column in columns if not column.kind]
+    return find_conventions(texts, stated or Conventions(), sep)
 
 
 def why_drop(reading: Reading) -> Note | None:
@@ -148,13 +263,13 @@ def _how_texts_differ(reading: Reading) -> str:
     if words.nunique() <= max(2, len(words) // 2):
         return ""
     count = f"{words.nunique()} of its {len(words)} texts differ"
-    units = several_units(reading.cells, reading.known)
+    units = reading.units
     if units:
         return f"{count}, numbers of several units, such as {listed(units.values())}"
     dates = _two_orders(words.unique())
     if dates:
         return f"{count}, {dates}"
-    unread = next(filter(unread_form, reading.texts), "")
+    unread = next(filter(unread_form, reading.column.texts), "")
     if unread:
         return f"{count}, such as {unread!r}, {_not_read(unread)}"
     return f"{count}, such as {words.iloc[0]!r}"
@@ -175,7 +290,7 @@ def _how_rows_are_numbered(reading: Reading) -> str:
     if numbers.is_monotonic_increasing:
         rises = " and rise from row to row, as time does"
     way = f"{reading.as_written} keeps it"
-    if any(map(is_code, reading.texts)):
+    if any(map(is_code, reading.column.texts)):
         way = "rename it to keep it"
     return f"it only numbers the rows: its whole numbers all differ{rises} ({way})"
 
@@ -286,10 +401,10 @@ def about_limits(reading: Reading) -> Iterator[Note]:
     """Describe limits such as <0.5 that are read as numbers."""
     if reading.form.kind != "number":
         return
-    limits = [cell for cell in reading.texts if is_limit(cell)]
+    limits = [cell for cell in reading.column.texts if is_limit(cell)]
     if not limits:
         return
-    value = read_cells(pd.Series(limits[:1]), reading.form)[0]
+    (value,) = read_words(limits[:1], reading.form)
     example = f"'{limits[0]}' is {value:.15g}"
     rows = counted(len(limits), "row")
     yield reading.note(
@@ -303,7 +418,7 @@ def _about_words(reading: Reading) -> Iterator[Note]:
     words = reading.values
     different = words.dropna().unique()
     unread = next(filter(unread_form, different), "")
-    word = word_among_numbers(reading.cells, reading.known)
+    word = reading.word_among_numbers
     if unread:
         what = _not_read(unread)
         yield reading.note(
@@ -353,7 +468,7 @@ def _are(names: Sequence[str]) -> str:
 
 
 def how_joined(reading: Reading) -> Iterator[Note]:
-    """Name which cells are taken as no value, or are not, and which words as others."""
+    """Describe which cells are read as missing, and which words as other words."""
     yield from _about_sentinels(reading)
     yield from _about_marks(reading)
     if reading.form.kind == "text":
@@ -363,7 +478,7 @@ def how_joined(reading: Reading) -> Iterator[Note]:
 
 
 def _about_sentinels(reading: Reading) -> Iterator[Note]:
-    """Name numbers that are taken as no value: those that a user named, and others."""
+    """Describe numbers that are read as missing, named by a user or found."""
     rows: dict[bool, list[str]] = {True: [], False: []}
     for sentinel in reading.form.sentinels:
         count = int((reading.written == sentinel).sum())
@@ -389,36 +504,24 @@ def _about_sentinels(reading: Reading) -> Iterator[Note]:
 
 
 def _about_marks(reading: Reading) -> Iterator[Note]:
-    """Name marks that are taken as no value and may be words."""
-    found = _marks_of_words(reading)
-    if reading.form.kind != "text":
-        found = _marks_of_numbers(reading)
-    if not found:
+    """Describe marks that are read as missing and may be words."""
+    is_text = reading.form.kind == "text"
+    if is_text and reading.literal:
         return
-    marks = sorted(found)
-    cells = counted(sum(cell in found for cell in reading.texts), "cell")
+    texts = reading.column.texts
+    marks = {*(MARKS_IN_WORDS if is_text else MARKS)} - {"", *reading.known.missing}
+    found = [cell for cell in texts if cell in marks]
+    values = [cell for cell in texts if cell not in MARKS]
+    if not found or not (is_text or may_be_classes(found, values)):
+        return
+    names, count = sorted({*found}), counted(len(found), "cell")
     yield reading.note(
-        f": {_are(marks)} read as missing in {cells} ({reading.as_written} keeps them"
+        f": {_are(names)} read as missing in {count} ({reading.as_written} keeps them"
         " as text).",
         "have marks that are read as missing (--as-written keeps the marks of a"
         " column as text)",
-        f"{listed(marks)} in {cells}",
+        f"{listed(names)} in {count}",
     )
-
-
-def _marks_of_words(reading: Reading) -> set[str]:
-    missing = reading.form.missing
-    if "" in missing:
-        return set()
-    return {*missing, *MARKS_IN_WORDS}.intersection(reading.texts) - {""}
-
-
-def _marks_of_numbers(reading: Reading) -> set[str]:
-    """Find marks beside numbers that may be classes."""
-    marks = {*MARKS} - {"", *reading.known.missing}
-    found = marks.intersection(reading.texts)
-    numbers = [cell for cell in reading.texts if cell not in MARKS]
-    return found if may_be_classes(found, numbers) else set()
 
 
 def _about_marks_among_words(reading: Reading) -> Iterator[Note]:
@@ -432,34 +535,28 @@ def _about_marks_among_words(reading: Reading) -> Iterator[Note]:
 
 
 def _about_spellings(reading: Reading) -> Iterator[Note]:
-    ways, details = [], []
-    words = reading.written.dropna().unique()
-    for spelling in reading.form.spellings:
-        plain = plain_spelling(spelling)
-        alike = {word for word in words if plain_spelling(word) == plain}
-        joined = sorted(alike - {spelling})
-        ways.append(f"{_are(joined)} read as '{spelling}'")
-        details.append(f"{listed(joined)} as '{spelling}'")
-    if ways:
-        yield reading.note(
-            f": {'; '.join(ways)} ({reading.as_written} keeps them apart).",
-            "have words in several spellings, which are replaced by the most frequent"
-            " one (--as-written keeps the spellings of a column apart)",
-            ", ".join(details),
-        )
+    joined = {best: sorted(ways) for best, ways in reading.spellings.joined.items()}
+    if not joined:
+        return
+    taken = [f"{_are(ways)} read as '{best}'" for best, ways in joined.items()]
+    details = [f"{listed(ways)} as '{best}'" for best, ways in joined.items()]
+    yield reading.note(
+        f": {'; '.join(taken)} ({reading.as_written} keeps them apart).",
+        "have words in several spellings, which are replaced by the most frequent"
+        " one (--as-written keeps the spellings of a column apart)",
+        ", ".join(details),
+    )
 
 
 def _about_short_words(reading: Reading) -> Iterator[Note]:
     """Name short words that may be one in two spellings."""
-    if "" in reading.form.missing:
+    apart = reading.spellings.apart
+    if not apart:
         return
-    apart = short_spellings(reading.values)
-    if apart:
-        groups = ", ".join(" and ".join(map(repr, words)) for words in apart)
-        yield reading.note(
-            f" has {groups}, which may be one word in two spellings. They are kept"
-            " apart. Write them alike if they are the same word.",
-            "have short words that may be one word in two spellings, and are kept"
-            " apart",
-            groups,
-        )
+    groups = ", ".join(" and ".join(map(repr, words)) for words in apart)
+    yield reading.note(
+        f" has {groups}, which may be one word in two spellings. They are kept apart."
+        " Write them alike if they are the same word.",
+        "have short words that may be one word in two spellings, and are kept apart",
+        groups,
+    )

@@ -12,8 +12,8 @@ from ..engine.refusals import refusal
 from .contents import SAMPLE, TableFault, unreadable
 from .conventions import MARKS, MARKS_IN_WORDS
 from .encodings import listed
-from .formats import may_be_classes
 from .headers import count_title_rows, distinct, names_of_places, title_note
+from .recognising import may_be_classes
 
 
 def is_spreadsheet(content: bytes) -> bool:

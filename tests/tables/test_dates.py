@@ -10,7 +10,7 @@ import pytest
 
 from gpflow_pep.tables import Format, read_cells, recognise
 from gpflow_pep.tables.dates import FORMS, PERIODS, DateForm, may_be_months
-from gpflow_pep.tables.formats import conventions_of
+from gpflow_pep.tables.readings import conventions_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "compare.rst"
 THIS_YEAR = datetime.date.today().year
