@@ -15,10 +15,11 @@ from sklearn import model_selection
 
 from ..engine.refusals import counted, refusal
 from ..tables.cleaning import Cleaned, clean
+from ..tables.conventions import MIN_ROWS
 from ..tables.dates import FORMS, as_month_with_point, may_be_months
 from ..tables.encodings import as_table, listed
 from ..tables.grades import order_of_labels, places_in
-from ..tables.readings import MIN_ROWS, read_column
+from ..tables.readings import Reading
 from .settings import Settings
 
 #: Names of columns that identify what has several rows; the first ones may name its
@@ -298,7 +299,8 @@ def _read(
     name = str(column.name)
     if name in data.X:
         return data.formats[name].kind, data.X[name]
-    reading = read_column(column, data.X.attrs["conventions"], literal)
+    known = data.X.attrs["conventions"]
+    reading = Reading(column, known, literal)
     return reading.form.kind, reading.values
 
 

@@ -2,35 +2,33 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from ..engine.refusals import counted, refusal
-from .conventions import Conventions, given_conventions
+from .conventions import MIN_ROWS, Conventions, given_conventions
 from .encoder import TableEncoder
 from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
 from .formats import Format, halves, read_cells, read_column_as
 from .notes import Note, sentences
-from .numbers import SURE_UNIT, is_limit
+from .numbers import is_limit
 from .readings import (
     DROPPED,
     ID_NAME,
-    MIN_ROWS,
     Reading,
-    about_large_numbers,
     about_limits,
+    about_many_texts,
     conventions_of,
     how_joined,
     how_read,
-    read_column,
     recognise,
     why_drop,
 )
-from .recognising import is_code, is_large_label, merge_in_floats
+from .recognising import is_code, is_large_label
 from .suspicions import stuck, suspicions
+from .units import is_sure
 
 #: The column of the limits of rows, beside that of the target.
 LIMIT = "limit (-1: at most, 1: at least)"
@@ -149,7 +147,7 @@ def clean(
     notes: list[str | Note] = list(about.get("notes", ()))
     if known.decimal == ",":
         notes.append("Numbers have decimal commas.")
-    readings = [read_column(table[name], known, name in literal) for name in targets]
+    readings = [Reading(table[name], known, name in literal) for name in targets]
     sides = None
     if task != "classification":
         for reading in readings:
@@ -208,17 +206,23 @@ def _choose_rows_and_columns(
     X = X.drop(columns=constant)
     if len(X.columns):
         X = _without_rows(X, X.isna().all(axis=1), "every", notes)
-    for name in X.columns[X.isna().any()]:
-        count = X[name].isna().sum()
-        notes.append(
-            Note(
+    notes.extend(
+        _about_gaps(X, "Column '{}' has missing values", "have missing values")
+    )
+    return X
+
+
+def _about_gaps(table: pd.DataFrame, alone: str, together: str) -> Iterator[Note]:
+    """Note in how many rows each column is missing."""
+    size = len(table)
+    for name, count in table.isna().sum().items():
+        if count:
+            yield Note(
                 str(name),
-                f"Column '{name}' has missing values in {count} of {len(X)} rows.",
-                f"{{}} have missing values in some of the {len(X)} rows",
+                f"{alone.format(name)} in {count} of {size} rows.",
+                f"{{}} {together} in some of the {size} rows",
                 str(count),
             )
-        )
-    return X
 
 
 def _without_rows(
@@ -250,7 +254,8 @@ def _sides_of_limits(
     """Give the side of its number on which each target is, by marks as in <5.8; None
     without.
     """
-    sides = list(map(_side_of_limit, reading.cells))
+    words = reading.words
+    sides = [_side_of_limit(word) for word in words]
     count = np.count_nonzero(sides)
     name = f"'{reading.name}'"
     if not count or reading.form.kind != "number":
@@ -261,7 +266,7 @@ def _sides_of_limits(
             )
             raise refusal("likelihood", got, "another one", "Leave it out.")
         return None
-    example = f"{next(filter(is_limit, reading.column.texts))!r}"
+    example = f"{next(filter(is_limit, reading.counts))!r}"
     if not limits:
         raise refusal(
             f"target {name}",
@@ -281,10 +286,10 @@ def _sides_of_limits(
     return pd.Series(sides, reading.cells.index, name=LIMIT)
 
 
-def _side_of_limit(cell: Any) -> float:
-    if not isinstance(cell, str) or not is_limit(cell.strip()):
+def _side_of_limit(word: str | None) -> float:
+    if word is None or not is_limit(word):
         return 0.0
-    return -1.0 if cell.strip()[0] in "<≤" else 1.0
+    return -1.0 if word[0] in "<≤" else 1.0
 
 
 def _check_names(
@@ -316,6 +321,7 @@ def _read_inputs(
         formats[name] = reading.form
         columns[name] = check_cells(name, reading.values)
         notes.extend(how_read(reading))
+        notes.extend(about_many_texts(reading))
         notes.extend(about_limits(reading))
         notes.extend(how_joined(reading))
     return pd.DataFrame(columns, index=table.index), formats
@@ -326,25 +332,24 @@ def _readings(
 ) -> Iterator[Reading]:
     """Read each column; of cells such as 120/80 each of the two numbers is one."""
     for name, cells in table.items():
-        reading = read_column(cells, known, name in literal)
-        if not reading.pair or ID_NAME.fullmatch(reading.name):
+        reading = Reading(cells, known, name in literal)
+        if reading.lookalike.of != "pairs" or ID_NAME.fullmatch(reading.name):
             yield reading
             continue
         names = [f"{name} ({number} of 2)" for number in (1, 2)]
         notes.append(
             reading.note(
-                f" has two numbers in a cell, such as {reading.pair!r}, which become"
-                f" the columns {listed(names)} ({reading.as_written} keeps the cells as"
-                " words).",
+                f" has {reading.lookalike.what}, which become the columns"
+                f" {listed(names)} ({reading.as_written} keeps the cells as words).",
                 "have two numbers in a cell, which become two columns each"
                 " (--as-written keeps the cells of a column as words)",
-                f"such as {reading.pair!r}",
+                reading.lookalike.what,
             )
         )
         for part, numbers in enumerate(halves(cells)):
-            half = read_column(numbers.rename(names[part]), known)
-            form = half.form._replace(source=reading.name, part=part)
-            yield replace(half, form=form)
+            half = Reading(numbers.rename(names[part]), known)
+            half.form = half.form._replace(source=reading.name, part=part)
+            yield half
 
 
 def _columns_of(y: Any) -> "list[pd.Series[Any]]":
@@ -437,16 +442,8 @@ def _read_targets(
         name = "any target" if several else f"'{targets[0]}'"
         notes.append(f"Dropped {(~there).sum()} of {len(Y)} rows without {name}.")
     Y, table = Y[there], table[there].drop(columns=targets)
-    for name in Y.columns[Y.isna().any()]:
-        count = Y[name].isna().sum()
-        notes.append(
-            Note(
-                name,
-                f"Target '{name}' is missing in {count} of {len(Y)} rows.",
-                f"{{}} that are targets are missing in some of the {len(Y)} rows",
-                str(count),
-            )
-        )
+    that_miss = "that are targets are missing"
+    notes.extend(_about_gaps(Y, "Target '{}' is missing", that_miss))
     return Y if several else Y[targets[0]], kind, table
 
 
@@ -455,7 +452,7 @@ def _read_target(
 ) -> tuple["pd.Series[Any]", Kind]:
     """Read a target, some of which may be missing, and note its kind."""
     if task != "regression" and _may_name_classes(reading):
-        reading = read_column(reading.cells, reading.known, literal=True)
+        reading = Reading(reading.cells, reading.known, literal=True)
     form = reading.form
     if form.kind == "text":
         wrong = _wrong_with_words(reading, task)
@@ -465,10 +462,7 @@ def _read_target(
         raise refusal(f"target '{reading.name}'", *wrong)
     values = reading.values
     notes.extend(how_joined(reading))
-    if form.kind != "text":
-        notes.extend(how_read(reading))
-    elif merge_in_floats(values.dropna().unique()):
-        notes.append(about_large_numbers(reading))
+    notes.extend(how_read(reading))
     if form.kind == "number":
         check_cells(reading.name, values)
     truth = _has_truth_values(reading)
@@ -501,7 +495,7 @@ def _recognised_task(reading: Reading, truth: bool) -> tuple[str, list[str]]:
 def _may_name_classes(reading: Reading) -> bool:
     """Whether numbers with a unit may be classes, such as 3 stars."""
     unit = reading.form.unit
-    if not unit or SURE_UNIT.fullmatch(unit):
+    if not unit or is_sure(unit):
         return False
     return bool(reading.cells.nunique() <= MAX_CATEGORIES)
 
@@ -533,17 +527,15 @@ def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
 
 def _wrong_with_words(reading: Reading, task: str | None) -> _Wrong | None:
     """Word why a target of text is refused; None if it is not."""
-    units = {} if reading.literal else reading.units
-    if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
-        got = f"numbers of several units, such as {listed(units.values())}"
+    looks_like, what = reading.lookalike
+    if looks_like == "units":
         remedy = (
             "Write all cells in the same unit, or keep the cells as classes"
             " (--as-written)."
         )
-        return got, "one unit", remedy
-    if reading.pair and task != "classification":
-        got = f"two numbers in a cell, such as {reading.pair!r}"
-        return got, "one", "Make two columns, and pass both as targets."
+        return what, "one unit", remedy
+    if looks_like == "pairs" and task != "classification":
+        return what, "one", "Make two columns, and pass both as targets."
     words = reading.values.dropna()
     if task != "regression" or words.empty:
         return None
@@ -572,7 +564,7 @@ def _names_of_classes(reading: Reading, truth: bool) -> "pd.Series[Any]":
     values = reading.values
     if reading.form.kind == "text":
         return values
-    words = read_column_as(reading.column, Format("text")).where(values.notna())
+    words = read_column_as(reading, Format("text")).where(values.notna())
     if truth or any(map(_is_name, words.dropna())):
         return words
     return read_cells(values, Format("text"))

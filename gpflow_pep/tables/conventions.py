@@ -28,7 +28,7 @@ MARKS_IN_WORDS = (
     *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
 )
 MARKS = (*MARKS_IN_WORDS, *WORDS_OF_NOTHING)
-#: Whole numbers; numbers with each decimal mark; of these, those in which it may be of
+#: Whole numbers; numbers with each decimal mark; numbers whose point may be of
 #: thousands.
 WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 PLAIN = {
@@ -39,12 +39,12 @@ PLAIN = {
     )
     for mark in OTHER
 }
-_EITHER = {
-    mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}") for mark in OTHER
-}
+_EITHER = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")
 #: In fewer cells a mark, a unit or a date of eight digits may be there by chance: two
 #: is the least that repeats.
 FEWEST = 3
+#: Fewer rows, or different values of a column, show nothing.
+MIN_ROWS = 10
 #: Digits but 0 are alike in how a number is written.
 _ALIKE = str.maketrans("23456789", "11111111")
 _DAY_AND_MONTH = re.compile(r"(?m)^(\d{1,2})([./-])(\d{1,2})\2(?:\d{4}|(\d\d))(?!\d)")
@@ -76,8 +76,7 @@ class Conventions(NamedTuple):
     @property
     def sentinels(self) -> tuple[float, ...]:
         """Those of `missing` that are numbers."""
-        values = [read_quantity(word, ".", "").value for word in self.missing]
-        return tuple(value for value in values if not np.isnan(value))
+        return tuple(float(w) for w in self.missing if PLAIN["."].fullmatch(w))
 
 
 def given_conventions(
@@ -91,20 +90,21 @@ def given_conventions(
     :raises ValueError: If a mark is none, or two are the same.
     """
     decimal = decimal or OTHER.get(thousands or "")
-    if decimal not in (None, *OTHER):
-        raise refusal(
-            "decimal", repr(decimal), "'.' or ','", "Leave it out if in doubt."
-        )
-    if thousands is not None and (
-        len(thousands) != 1 or thousands in f"{decimal}0123456789"
+    one_mark = thousands is None or len(thousands) == 1
+    separates = one_mark and (thousands or " ") not in f"{decimal}0123456789"
+    orders = f"one of {', '.join(ORDERS)}, the order of day, month and year"
+    for name, value, is_known, expected in (
+        ("decimal", decimal, decimal in (None, *OTHER), "'.' or ','"),
+        (
+            "thousands",
+            thousands,
+            separates,
+            "one character, which is not the decimal mark",
+        ),
+        ("dates", dates, dates in (None, *ORDERS), orders),
     ):
-        expected = "one character, which is not the decimal mark"
-        raise refusal(
-            "thousands", repr(thousands), expected, "Leave it out if in doubt."
-        )
-    if dates not in (None, *ORDERS):
-        expected = f"one of {', '.join(ORDERS)}, the order of day, month and year"
-        raise refusal("dates", repr(dates), expected, "Leave it out if in doubt.")
+        if not is_known:
+            raise refusal(name, repr(value), expected, "Leave it out if in doubt.")
     missing = [missing] if isinstance(missing, (str, int, float)) else missing
     words = tuple(
         f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing
@@ -138,7 +138,7 @@ def find_conventions(
             continue
         for way, count in ways.items():
             points[_proof(way)] += count
-        if any(map(_EITHER["."].fullmatch, ways)):
+        if any(map(_EITHER.fullmatch, ways)):
             fixed.append(not any(map(WHOLE.fullmatch, ways)))
     del points[""]
     if sep == "," and all(fixed) and not any(points.values()):
@@ -175,9 +175,6 @@ def _proof(cell: str) -> str:
     """
     if "." not in cell and "," not in cell:
         return ""
-    for mark in OTHER:
-        if PLAIN[mark].fullmatch(cell):
-            return "" if _EITHER[mark].fullmatch(cell) else mark
     read = [
         mark
         for mark, other in OTHER.items()

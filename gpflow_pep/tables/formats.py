@@ -1,10 +1,9 @@
 """How the cells of a column are read: as numbers, dates or text."""
 
-import datetime
 import decimal
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,26 +14,22 @@ import pandas as pd
 from ..engine.refusals import refusal
 from .conventions import MARKS, MARKS_IN_WORDS, Conventions, plain_spelling
 from .dates import as_month_with_point, is_month_with_point, read_dates
-from .numbers import read_quantity_or_limit
+from .numbers import read_quantity
 
 #: Two numbers in a cell, and their unit.
 PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 EPOCH = pd.Timestamp(0)
-#: Types of a column, tested in turn, and the kind of their cells; empty for words.
-_KINDS_OF_COLUMNS: tuple[tuple[Callable[[Any], bool], str], ...] = (
-    (lambda dtype: isinstance(dtype, (pd.CategoricalDtype, pd.StringDtype)), ""),
-    (lambda dtype: isinstance(dtype, (pd.PeriodDtype, pd.SparseDtype)), "other"),
-    (pd.api.types.is_complex_dtype, "other"),
-    (pd.api.types.is_numeric_dtype, "number"),
-    (pd.api.types.is_timedelta64_dtype, "number"),
-    (pd.api.types.is_datetime64_any_dtype, "date"),
-)
-#: Types that all objects of a column have, tested in turn, and their kind.
-_KINDS_OF_OBJECTS: tuple[tuple[tuple[type, ...], str], ...] = (
-    ((bool, int, float, np.number, decimal.Decimal), "number"),
-    ((datetime.date, np.datetime64), "date"),
-    ((str, bool, int, float, np.number), ""),
-)
+#: The kinds of cells, by the names that pandas has for their types; words have none.
+_KINDS = {
+    **dict.fromkeys(
+        ("boolean", "integer", "floating", "mixed-integer-float"), "number"
+    ),
+    **dict.fromkeys(("decimal", "timedelta64"), "number"),
+    **dict.fromkeys(("datetime64", "datetime", "date"), "date"),
+    **dict.fromkeys(("string", "categorical", "empty"), ""),
+}
+#: What a column of several types may have.
+_NUMBERS = (bool, int, float, np.number)
 
 
 class Format(NamedTuple):
@@ -74,10 +69,22 @@ class Column:
     """The cells of a column, of which text is made once.
 
     :param cells: Values of any type, some may be missing.
+    :param known: The conventions of its table.
+    :param literal: Whether all numbers and words are values as they are written:
+        numbers with a unit or zeros before them are text, -999 is a number, and Yes and
+        yes are two words.
     """
 
-    def __init__(self, cells: "pd.Series[Any]") -> None:
+    def __init__(
+        self,
+        cells: "pd.Series[Any]",
+        known: Conventions | None = None,
+        literal: bool = False,
+    ) -> None:
         self.cells = cells
+        self.name = str(cells.name)
+        self.known = known or Conventions()
+        self.literal = literal
 
     @cached_property
     def kind(self) -> str:
@@ -110,6 +117,17 @@ class Column:
     def counts(self) -> Counter[str]:
         """How often each word is there, in the order in which they come."""
         return Counter(filter(None, self.words))
+
+    @cached_property
+    def counts_of_values(self) -> "pd.Series[int]":
+        """How often each word is there that is no mark of a missing value, the most
+        frequent first.
+        """
+        marks = {*MARKS, *self.known.missing}
+        counts = {word: n for word, n in self.counts.items() if word not in marks}
+        # Those of equal counts stay in the order of the cells.
+        series = pd.Series(counts, dtype=int)
+        return series.sort_values(ascending=False, kind="stable")
 
 
 def in_marks_of(form: Format, attrs: Mapping[Any, Any]) -> Format:
@@ -177,7 +195,7 @@ def read_column_as(column: Column, form: Format) -> "pd.Series[Any]":
 def read_words(words: Any, form: Format) -> npt.NDArray[Any]:
     """Read numbers of the unit of the column, or dates; none where a word is none."""
     if form.kind == "date":
-        return parse_dates(words, form.pattern).to_numpy()
+        return read_dates(words, form.pattern).to_numpy()
     return np.array([_number(word, form) for word in words], dtype=np.float64)
 
 
@@ -209,13 +227,8 @@ def _unread_cell(column: Any, word: str | None, row: int, form: Format) -> Value
 
 def _number(word: str, form: Format) -> float:
     """Read a number of the unit of the column, or its limit."""
-    quantity = read_quantity_or_limit(word, form.decimal, form.thousands)
+    quantity = read_quantity(word, form.decimal, form.thousands)
     return quantity.value if quantity.unit == form.unit else np.nan
-
-
-def parse_dates(words: Any, pattern: str) -> "pd.Series[Any]":
-    """Read dates, without zone (UTC); no date where a word is none."""
-    return _dates(read_dates(words, pattern))
 
 
 def days(dates: "pd.Series[Any]") -> "pd.Series[Any]":
@@ -230,21 +243,16 @@ def without(values: "pd.Series[Any]", sentinels: tuple[float, ...]) -> "pd.Serie
 
 def kind_of_type(column: "pd.Series[Any]") -> str:
     """Find the kind by the type of the column or of its objects; empty for words."""
-    dtype = column.dtype
-    # By itself: the others take longer.
-    if isinstance(dtype, np.dtype) and dtype.kind in "biufM":
-        return "date" if dtype.kind == "M" else "number"
-    for is_one, kind in _KINDS_OF_COLUMNS:
-        if is_one(dtype):
-            return kind
-    values = column.dropna()
-    if pd.api.types.is_string_dtype(values) or values.empty:
-        return ""
-    found = {type(value) for value in values}
-    for types, kind in _KINDS_OF_OBJECTS:
-        if all(issubclass(one, types) for one in found):
-            return kind
-    return "other"
+    if isinstance(column.dtype, pd.SparseDtype):
+        return "other"
+    inferred = pd.api.types.infer_dtype(column, skipna=True)
+    if not inferred.startswith("mixed") or inferred in _KINDS:
+        return _KINDS.get(inferred, "other")
+    found = {type(value) for value in column.dropna()}
+    if all(issubclass(one, (*_NUMBERS, decimal.Decimal)) for one in found):
+        return "number"
+    are_words = all(issubclass(one, (*_NUMBERS, str)) for one in found)
+    return "" if are_words else "other"
 
 
 def numbers_of_type(column: "pd.Series[Any]") -> "pd.Series[Any]":

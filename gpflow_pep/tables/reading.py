@@ -194,8 +194,8 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     return table
 
 
-def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
-    """Cut into cells; lines count from 1. Blank lines are left out."""
+def _rows(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
+    """Cut into rows of cells, with their lines, which count from 1."""
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
         for number, line in enumerate(lines, 1):
@@ -206,16 +206,28 @@ def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)
     for record in reader:
-        if len(record) > 1 or (record and record[0].strip()):
-            yield reader.line_num, tuple(record)
+        yield reader.line_num, tuple(record)
+
+
+def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
+    """Cut into rows, without blank ones."""
+    for line, row in _rows(text, sep, strict):
+        if len(row) > 1 or (row and row[0].strip()):
+            yield line, row
+
+
+def _first(
+    rows: Iterator[tuple[int, _Row]], most: int = SAMPLE
+) -> list[tuple[int, _Row]]:
+    """Give the first rows; none where the text cannot be cut so."""
+    try:
+        return list(islice(rows, most))
+    except csv.Error:
+        return []
 
 
 def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[_Row]:
-    """Cut the first rows into cells; none where the text cannot be cut so."""
-    try:
-        return [record for _, record in islice(_records(text, sep), most)]
-    except csv.Error:
-        return []
+    return [row for _, row in _first(_records(text, sep), most)]
 
 
 def _check_sep(sep: str | None) -> None:
@@ -385,12 +397,7 @@ def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
     for mark in marks:
         if len(mark) != 1:
             continue
-        lines = io.StringIO(beginning, newline="")
-        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
-        try:
-            numbered = [(reader.line_num, row) for row in islice(reader, SAMPLE)]
-        except csv.Error:
-            continue
+        numbered = _first(_rows(beginning, mark))
         rows = [row for _, row in numbered]
         start = count_title_rows(rows)
         if start and len(rows[start]) > widest:

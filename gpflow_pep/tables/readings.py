@@ -1,8 +1,7 @@
 """How the cells of a column are read, and the notes on it."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,28 +21,14 @@ from .conventions import (
     find_sentinels,
     find_spellings,
 )
-from .dates import (
-    as_month_with_point,
-    has_order,
-    may_be_months,
-    period_of,
-    read_dates,
-)
+from .dates import as_month_with_point, may_be_months, period_of
 from .encodings import MAX_CATEGORIES, listed, option
-from .formats import PAIR, Column, Format, read_column_as, read_words, without
+from .formats import Column, Format, read_column_as, read_words, without
+from .lookalikes import Lookalike, find_lookalike
 from .notes import Note
-from .numbers import Quantity, is_limit, read_quantity, unread_form
-from .recognising import (
-    LEAST_SHARE,
-    find_format,
-    is_code,
-    may_be_classes,
-    merge_in_floats,
-    without_marks,
-)
+from .numbers import is_limit
+from .recognising import find_format, is_code, may_be_classes
 
-#: Fewer rows, or different values of a column, show nothing.
-MIN_ROWS = 10
 #: Cells that show how a column is read: with thousands, or zeros before the number.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
 DROPPED = "Dropped column"
@@ -67,76 +52,67 @@ _TIME_NAME = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A column of a table, read once: see :func:`read_column`.
+class Reading(Column):
+    """A column of a table, which was read once.
 
-    :param name: The name of the column.
-    :param column: Its cells.
-    :param form: How they are read.
-    :param values: What they mean.
-    :param written: The values, with numbers that stand for no value, and all spellings.
-    :param spellings: Of a column of text.
-    :param known: The conventions of the table.
-    :param literal: Whether its numbers and words are values as they are written.
+    :param cells: Values of any type, some may be missing.
+    :param known: The conventions of its table.
+    :param literal: Whether all numbers and words are values as they are written; see
+        :class:`~gpflow_pep.tables.formats.Column`.
+    :raises ValueError: If its cells can be read in two ways.
     """
 
-    name: str
-    column: Column
+    #: How the cells are read.
     form: Format
+    #: What they mean.
     values: "pd.Series[Any]"
+    #: The values, with numbers that stand for no value, and all spellings.
     written: "pd.Series[Any]"
+    #: Of a column of text.
     spellings: Spellings
-    known: Conventions
-    literal: bool = False
 
-    @property
-    def cells(self) -> "pd.Series[Any]":
-        """The cells as they are in the table."""
-        return self.column.cells
+    def __init__(
+        self, cells: "pd.Series[Any]", known: Conventions, literal: bool = False
+    ) -> None:
+        super().__init__(cells, known, literal)
+        form = find_format(self)
+        self.form = form._replace(missing=self._words_of_nothing(form))
+        self.written = cells
+        if form.kind != "other":
+            self.written = read_column_as(self, self.form)
+        self.values, self.spellings = self.written, Spellings({}, [])
+        if form.kind == "text" and not literal:
+            self._join_spellings()
+        if form.kind == "number" and not literal:
+            self._leave_out_sentinels()
 
-    @cached_property
-    def quantities(self) -> dict[str, Quantity]:
-        """What each different word is as a number of some unit."""
-        mark = self.known.decimal or "."
-        marks = self.known.marks(mark)
-        return {word: read_quantity(word, mark, marks) for word in self.column.counts}
+    def _words_of_nothing(self, form: Format) -> tuple[str, ...]:
+        """Give the words that stand for no value; none if they are the usual ones."""
+        if form.kind != "text":
+            return (*form.missing, *self.known.missing)
+        if self.literal:
+            return ("", *self.known.missing)
+        return (*MARKS_IN_WORDS, *self.known.missing) if self.known.missing else ()
 
-    @property
-    def units(self) -> dict[str, str]:
-        """Each unit with its first cell, if the column has numbers of several units;
-        else empty.
-        """
-        units: dict[str, str] = {}
-        count = 0
-        for word, quantity in self.quantities.items():
-            if not np.isnan(quantity.value):
-                count += 1
-                units.setdefault(quantity.unit, word)
-        enough = count >= max(FEWEST, LEAST_SHARE * len(self.quantities))
-        return units if enough and len(units) > 1 else {}
+    def _join_spellings(self) -> None:
+        self.spellings = find_spellings(self.written)
+        joined = self.spellings.joined
+        self.form = self.form._replace(spellings=tuple(joined))
+        best_of = {way: best for best, ways in joined.items() for way in ways}
+        self.values = self.written.replace(best_of)
 
-    @property
-    def word_among_numbers(self) -> str:
-        """The word in a column whose other cells are numbers; empty if there is none,
-        or several.
-        """
-        values = without_marks(self.column, self.known)
-        words = [word for word in values if np.isnan(self.quantities[word].value)]
-        found = len(words) == 1 and words[0].isalpha() and len(values) > 2
-        return words[0] if found else ""
+    def _leave_out_sentinels(self) -> None:
+        named = self.known.sentinels
+        sentinels = (*named, *find_sentinels(without(self.written, named)))
+        self.form = self.form._replace(sentinels=sentinels)
+        self.values = without(self.written, sentinels)
 
     @cached_property
-    def pair(self) -> str:
-        """The first cell such as 120/80; empty where cells are others, or few differ,
-        as 16/9, or they are values as they are written.
-        """
+    def lookalike(self) -> Lookalike:
+        """What cells of text look like; nothing if they are values as written."""
         if self.form.kind != "text" or self.literal:
-            return ""
-        words = [word for word in self.column.texts if word not in MARKS]
-        pairs = list(filter(PAIR.fullmatch, words))
-        enough = len({*pairs}) >= MIN_ROWS and len(pairs) >= LEAST_SHARE * len(words)
-        return pairs[0] if enough else ""
+            return Lookalike()
+        return find_lookalike(self)
 
     @property
     def as_written(self) -> str:
@@ -153,49 +129,6 @@ class Reading:
         return Note(
             self.name, f"Column '{self.name}'{what}", f"{{}} {together}", detail
         )
-
-
-def read_column(
-    cells: "pd.Series[Any]", known: Conventions, literal: bool = False
-) -> Reading:
-    """Find out how the cells of a column are read, and read them.
-
-    :param cells: Values of any type, some may be missing.
-    :param known: The conventions of its table.
-    :param literal: Whether all numbers and words are values as they are written:
-        numbers with a unit or zeros before them are text, -999 is a number, and Yes and
-        yes are two words.
-    :raises ValueError: If its cells can be read in two ways.
-    """
-    column, spellings = Column(cells), Spellings({}, [])
-    form = find_format(column, known, literal)
-    written = values = cells
-    if form.kind == "text":
-        form = form._replace(missing=_marks_in_words(known, literal))
-        written = values = read_column_as(column, form)
-    elif form.kind != "other":
-        form = form._replace(missing=(*form.missing, *known.missing))
-        written = values = read_column_as(column, form)
-    if form.kind == "text" and not literal:
-        spellings = find_spellings(written)
-        form = form._replace(spellings=tuple(spellings.joined))
-        spelling_of = {w: best for best, ways in spellings.joined.items() for w in ways}
-        values = written.replace(spelling_of)
-    if form.kind == "number" and not literal:
-        named = known.sentinels
-        values = without(written, named)
-        form = form._replace(sentinels=(*named, *find_sentinels(values)))
-        values = without(values, form.sentinels)
-    return Reading(
-        str(cells.name), column, form, values, written, spellings, known, literal
-    )
-
-
-def _marks_in_words(known: Conventions, literal: bool) -> tuple[str, ...]:
-    """Give the marks of a column of text; none if they are the usual ones."""
-    if literal:
-        return ("", *known.missing)
-    return (*MARKS_IN_WORDS, *known.missing) if known.missing else ()
 
 
 def recognise(
@@ -215,7 +148,7 @@ def recognise(
     """
     if conventions is None:
         conventions = conventions_of(column.to_frame())
-    return read_column(column, conventions, as_written).form
+    return Reading(column, conventions, as_written).form
 
 
 def conventions_of(
@@ -262,21 +195,8 @@ def _how_texts_differ(reading: Reading) -> str:
     words = reading.values[reading.cells.notna()]
     if words.nunique() <= max(2, len(words) // 2):
         return ""
-    count = f"{words.nunique()} of its {len(words)} texts differ"
-    units = reading.units
-    if units:
-        return f"{count}, numbers of several units, such as {listed(units.values())}"
-    dates = _two_orders(words.unique())
-    if dates:
-        return f"{count}, {dates}"
-    unread = next(filter(unread_form, reading.column.texts), "")
-    if unread:
-        return f"{count}, such as {unread!r}, {_not_read(unread)}"
-    return f"{count}, such as {words.iloc[0]!r}"
-
-
-def _not_read(cell: str) -> str:
-    return f"{unread_form(cell)}, which are not read as numbers: write decimal numbers"
+    what = reading.lookalike.what or f"such as {words.iloc[0]!r}"
+    return f"{words.nunique()} of its {len(words)} texts differ, {what}"
 
 
 def _how_rows_are_numbered(reading: Reading) -> str:
@@ -290,7 +210,7 @@ def _how_rows_are_numbered(reading: Reading) -> str:
     if numbers.is_monotonic_increasing:
         rises = " and rise from row to row, as time does"
     way = f"{reading.as_written} keeps it"
-    if any(map(is_code, reading.column.texts)):
+    if any(map(is_code, reading.texts)):
         way = "rename it to keep it"
     return f"it only numbers the rows: its whole numbers all differ{rises} ({way})"
 
@@ -299,18 +219,6 @@ def _may_number_rows(name: str) -> bool:
     if not name.strip() or re.fullmatch(r"Unnamed: \d+", name):
         return True
     return bool(ID_NAME.fullmatch(name.rstrip(". "))) and not _TIME_NAME.match(name)
-
-
-def _two_orders(words: Iterable[Any]) -> str:
-    """Name dates of which no order suits all; empty where the words are no
-    such dates.
-    """
-    words = [word for word in words if isinstance(word, str)]
-    if not all(map(has_order, words)):
-        return ""
-    first, second = (read_dates(words, order).notna() for order in ("dmy", "mdy"))
-    both = bool(np.all(first | second)) and not (first.all() or second.all())
-    return "dates that are not all in the order dmy or mdy" if both else ""
 
 
 def how_read(reading: Reading) -> Iterator[Note]:
@@ -401,7 +309,7 @@ def about_limits(reading: Reading) -> Iterator[Note]:
     """Describe limits such as <0.5 that are read as numbers."""
     if reading.form.kind != "number":
         return
-    limits = [cell for cell in reading.column.texts if is_limit(cell)]
+    limits = [cell for cell in reading.texts if is_limit(cell)]
     if not limits:
         return
     (value,) = read_words(limits[:1], reading.form)
@@ -415,51 +323,25 @@ def about_limits(reading: Reading) -> Iterator[Note]:
 
 
 def _about_words(reading: Reading) -> Iterator[Note]:
-    words = reading.values
-    different = words.dropna().unique()
-    unread = next(filter(unread_form, different), "")
-    word = reading.word_among_numbers
-    if unread:
-        what = _not_read(unread)
+    what = reading.lookalike.what
+    if what:
         yield reading.note(
-            f" has cells such as {unread!r}, {what}. They are read as words.",
-            "have cells that are read as words, not as numbers",
-            f"{unread!r}, {what}",
+            f" has {what}, so they are read as words.",
+            "have cells that look like numbers or dates, and are read as words",
+            what,
         )
-    elif merge_in_floats(different):
-        yield about_large_numbers(reading)
-    elif word:
-        count = counted(int((words == word).sum()), "cell")
-        yield reading.note(
-            f" has numbers and the word {word!r} in {count}. All are read as words"
-            f" (--missing {word} reads numbers, and {word!r} as missing).",
-            "have numbers and a word, and all cells are read as words (--missing"
-            " reads a word as missing)",
-            f"{word!r} in {count}",
-        )
-    dates = _two_orders(different)
-    if dates:
-        yield reading.note(
-            f" has {dates}. They are read as words.",
-            f"have {dates}, and are read as words",
-        )
-    if len(different) > MAX_CATEGORIES:
+
+
+def about_many_texts(reading: Reading) -> Iterator[Note]:
+    """Describe how many texts are distinguished."""
+    count = reading.values.nunique()
+    if reading.form.kind == "text" and count > MAX_CATEGORIES:
         most = f"the {MAX_CATEGORIES} most frequent have a column each, and all others"
         yield reading.note(
-            f" has {len(different)} different texts: {most} share one.",
+            f" has {count} different texts: {most} share one.",
             f"have many different texts, of which {most} of a column share one",
-            str(len(different)),
+            str(count),
         )
-
-
-def about_large_numbers(reading: Reading) -> Note:
-    example = reading.values.dropna().iloc[0]
-    what = "and several of them are equal in floating point, so they are read as words"
-    return reading.note(
-        f" has whole numbers such as {example}, {what}.",
-        f"have large whole numbers, {what}",
-        example,
-    )
 
 
 def _are(names: Sequence[str]) -> str:
@@ -479,27 +361,27 @@ def how_joined(reading: Reading) -> Iterator[Note]:
 
 def _about_sentinels(reading: Reading) -> Iterator[Note]:
     """Describe numbers that are read as missing, named by a user or found."""
-    rows: dict[bool, list[str]] = {True: [], False: []}
+    named, found = [], []
     for sentinel in reading.form.sentinels:
         count = int((reading.written == sentinel).sum())
-        if count:
-            were_named = sentinel in reading.known.sentinels
-            rows[were_named].append(f"{sentinel:g} in {counted(count, 'row')}")
-    if rows[True]:
-        named = " and ".join(rows[True])
+        rows = f"{sentinel:g} in {counted(count, 'row')}"
+        if count and sentinel in reading.known.sentinels:
+            named.append(rows)
+        elif count:
+            found.append(rows)
+    if named:
         yield reading.note(
-            f": {named} is read as missing.",
+            f": {' and '.join(named)} is read as missing.",
             "have numbers that --missing reads as missing",
-            named,
+            " and ".join(named),
         )
-    if rows[False]:
-        found = " and ".join(rows[False])
+    if found:
         yield reading.note(
-            f": {found} is far from all other numbers, and is read as missing"
-            f" ({reading.as_written} reads it as a number).",
+            f": {' and '.join(found)} is far from all other numbers, and is read as"
+            f" missing ({reading.as_written} reads it as a number).",
             "have numbers that are far from all others, and are read as missing"
             " (--as-written reads them as numbers)",
-            found,
+            " and ".join(found),
         )
 
 
@@ -508,8 +390,11 @@ def _about_marks(reading: Reading) -> Iterator[Note]:
     is_text = reading.form.kind == "text"
     if is_text and reading.literal:
         return
-    texts = reading.column.texts
-    marks = {*(MARKS_IN_WORDS if is_text else MARKS)} - {"", *reading.known.missing}
+    texts = reading.texts
+    marks = {*(MARKS_IN_WORDS if is_text else MARKS)} - {
+        "",
+        *reading.known.missing,
+    }
     found = [cell for cell in texts if cell in marks]
     values = [cell for cell in texts if cell not in MARKS]
     if not found or not (is_text or may_be_classes(found, values)):

@@ -9,10 +9,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..engine.refusals import refusal
-from .conventions import FEWEST, MARKS, WHOLE, Conventions
+from .conventions import FEWEST, MARKS, WHOLE
 from .dates import ORDERS, find_period, has_order, pattern_of, read_dates
-from .formats import EPOCH, Column, Format, days, numbers_of_type, parse_dates
-from .numbers import OTHER, SURE_UNIT, is_limit, read_quantity_or_limit, unread_form
+from .formats import EPOCH, Column, Format, days, numbers_of_type
+from .numbers import OTHER, is_limit, read_quantity, unread_form
+from .units import is_sure
 
 #: A column is of numbers, or dates, where at least this share of its cells is, or of
 #: cells that differ...
@@ -40,84 +41,66 @@ class _Attempt(NamedTuple):
     values: npt.NDArray[np.float64]
 
 
-class _Words(NamedTuple):
-    """The words of a column that are not of a type, and how the table is written."""
-
-    column: Column
-    counts: "pd.Series[Any]"  #: How often each value is there, the most frequent first.
-    known: Conventions
-    as_written: bool
-
-
-def find_format(column: Column, known: Conventions, as_written: bool) -> Format:
+def find_format(column: Column) -> Format:
     """Find the kind, and how numbers and dates are written.
 
     :raises ValueError: If its cells can be read in two ways.
     """
     if column.kind == "number":
-        return _format_of_numbers(column.cells, known, as_written)
+        return _format_of_numbers(column)
     if column.kind:
         return Format(column.kind)
-    counts = without_marks(column, known)
-    if not counts:
+    if column.counts_of_values.empty:
         return Format("text" if column.counts else "number")
-    # Those of equal counts stay in the order of the cells.
-    sorted_counts = pd.Series(counts).sort_values(ascending=False, kind="stable")
-    words = _Words(column, sorted_counts, known, as_written)
-    forms = (find(words) for find in _FORMATS_OF_WORDS)
+    forms = (find(column) for find in _FORMATS_OF_WORDS)
     return next(filter(None, forms), Format("text"))
 
 
-def without_marks(column: Column, known: Conventions) -> dict[str, int]:
-    """Count the words that are no marks of a missing value."""
-    marks = {*MARKS, *known.missing}
-    return {word: count for word, count in column.counts.items() if word not in marks}
-
-
-def _format_of_numbers(
-    column: "pd.Series[Any]", known: Conventions, as_written: bool
-) -> Format:
+def _format_of_numbers(column: Column) -> Format:
     """Find the format of a column of type number, for tables in which it is text."""
+    decimal = column.known.decimal
     if _has_large_labels(column):
         return Format("text")
-    if not as_written and _are_dates(numbers_of_type(column).to_numpy()):
+    if not column.literal and _are_dates(numbers_of_type(column.cells).to_numpy()):
         return Format("date", pattern="ymd")
-    if known.decimal:
-        return Format("number", known.decimal, known.marks(known.decimal))
+    if decimal:
+        return Format("number", decimal, column.known.marks(decimal))
     return Format("number")
 
 
-def _large_labels(words: _Words) -> Format | None:
-    return Format("text") if merge_in_floats(words.counts.index) else None
+def _large_labels(column: Column) -> Format | None:
+    return Format("text") if merge_in_floats(column.counts_of_values.index) else None
 
 
-def _format_of_periods(words: _Words) -> Format | None:
+def _format_of_periods(column: Column) -> Format | None:
     """Find months, quarters or weeks."""
-    period = "" if words.as_written else find_period(words.counts.index)
-    attempt = _as_dates(words.counts, period) if period else None
+    counts = column.counts_of_values
+    period = "" if column.literal else find_period(counts.index)
+    attempt = _as_dates(counts, period) if period else None
     return attempt.form if attempt else None
 
 
-def _format_of_quantities(words: _Words) -> Format | None:
+def _format_of_quantities(column: Column) -> Format | None:
     """Find numbers, or dates of eight digits."""
-    known = words.known
+    known, counts = column.known, column.counts_of_values
     marks = sorted(OTHER, key=lambda mark: mark != known.decimal)
-    attempts = [_as_numbers(words.counts, mark, known.marks(mark)) for mark in marks]
-    best = _best(words, attempts, known.decimal, "decimal . or ,")
+    attempts = [_as_numbers(counts, mark, known.marks(mark)) for mark in marks]
+    best = _best(column, attempts, known.decimal, "decimal . or ,")
     if best is None:
         return None
-    if words.as_written:
-        return Format("text") if _are_codes(words, best.form.unit) else best.form
+    if column.literal:
+        return Format("text") if _are_codes(column, best.form.unit) else best.form
     return Format("date", pattern="ymd") if _are_dates(best.values) else best.form
 
 
-def _are_codes(words: _Words, unit: str) -> bool:
+def _are_codes(column: Column, unit: str) -> bool:
     """Whether numbers that are values as they are written are text."""
-    marks = {*MARKS} - {*words.known.missing}
-    has_marks = any(word in marks for word in words.column.counts)
-    if unit or (has_marks and are_few(words.counts.sum(), len(words.counts))):
+    counts = column.counts_of_values
+    marks = {*MARKS} - {*column.known.missing}
+    has_marks = any(word in marks for word in column.counts)
+    if unit or (has_marks and are_few(counts.sum(), len(counts))):
         return True
-    return any(is_code(word) or is_limit(word) for word in words.counts.index)
+    return any(is_code(word) or is_limit(word) for word in counts.index)
 
 
 def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
@@ -132,14 +115,14 @@ def are_few(num_cells: int, num_different: int) -> bool:
     return 2 * num_different <= num_cells
 
 
-def _format_of_dates(words: _Words) -> Format | None:
+def _format_of_dates(column: Column) -> Format | None:
     """Find dates by the order of day, month and year."""
-    stated = words.known.dates
+    stated, counts = column.known.dates, column.counts_of_values
     orders = sorted(ORDERS, key=lambda order: order != (stated or "ymd"))
-    if not any(map(has_order, words.counts.index)):
+    if not any(map(has_order, counts.index)):
         orders = orders[:1]
-    attempts = [_as_dates(words.counts, order) for order in orders]
-    best = _best(words, attempts, stated, "dates dmy, mdy or ymd")
+    attempts = [_as_dates(counts, order) for order in orders]
+    best = _best(column, attempts, stated, "dates dmy, mdy or ymd")
     return best.form if best else None
 
 
@@ -158,7 +141,7 @@ def is_code(word: str) -> bool:
 
 
 def _best(
-    words: _Words, attempts: list[_Attempt | None], chosen: str, option: str
+    column: Column, attempts: list[_Attempt | None], chosen: str, option: str
 ) -> _Attempt | None:
     """Find the form of most cells; of equal ones the first.
 
@@ -178,9 +161,9 @@ def _best(
         place = int(np.argmin(same))
         ways = " or ".join(_shown(way, place) for way in (best, other))
         raise refusal(
-            f"column '{words.column.cells.name}'",
-            f"{words.counts.index[place]!r}, which is {ways}; all cells of the table"
-            " can be read in both ways",
+            f"column '{column.name}'",
+            f"{column.counts_of_values.index[place]!r}, which is {ways}; all cells of"
+            " the table can be read in both ways",
             "cells that can be read in only one way",
             f"Choose a way: --{option} (in Python {option.split()[0]}=).",
         )
@@ -197,13 +180,13 @@ def _shown(attempt: _Attempt, place: int) -> str:
 def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Attempt | None:
     """Read numbers of the most frequent unit."""
     words = counts.index
-    quantities = [read_quantity_or_limit(word, mark, marks) for word in words[:50]]
+    quantities = [read_quantity(word, mark, marks) for word in words[:50]]
     if 2 * sum(np.isnan(quantity.value) for quantity in quantities) > len(quantities):
         return None
     num_limits = sum(map(is_limit, words))
     if num_limits and len(words) - num_limits < FEWEST:
         return None  # "<5" and ">5" alone are words
-    quantities += [read_quantity_or_limit(word, mark, marks) for word in words[50:]]
+    quantities += [read_quantity(word, mark, marks) for word in words[50:]]
     values, units = (np.array(field) for field in zip(*quantities, strict=True))
     are_numbers = ~np.isnan(values)
     unit = str(counts[are_numbers].groupby(units[are_numbers]).sum().idxmax())
@@ -213,7 +196,7 @@ def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Attempt | N
         return None
     if not unit:
         return attempt
-    may_be_name = not SURE_UNIT.fullmatch(unit) and np.sum(~np.isnan(of_unit)) < FEWEST
+    may_be_name = not is_sure(unit) and np.sum(~np.isnan(of_unit)) < FEWEST
     has_digits = any(re.search(r"\d", word) for word in attempt.form.missing)
     return None if may_be_name or has_digits else attempt
 
@@ -223,11 +206,11 @@ def _as_dates(counts: "pd.Series[Any]", name: str) -> _Attempt | None:
     form.
     """
     words = counts.index
-    start = parse_dates(words[:50], pattern_of(name, words[:50]))
+    start = read_dates(words[:50], pattern_of(name, words[:50]))
     if 2 * start.isna().sum() > len(start):
         return None
     pattern = pattern_of(name, words)
-    values = days(parse_dates(words, pattern)).to_numpy()
+    values = days(read_dates(words, pattern)).to_numpy()
     return _attempt(counts, Format("date", pattern=pattern), values)
 
 
@@ -264,14 +247,14 @@ def _is_large_number(word: str) -> bool:
     return _FEWEST_DIGITS <= digits <= _MOST_DIGITS and bool(WHOLE.fullmatch(word))
 
 
-def _has_large_labels(column: "pd.Series[Any]") -> bool:
+def _has_large_labels(column: Column) -> bool:
     """Whether a column of type number has whole numbers that floating point merges."""
-    types = pd.api.types
-    if not (types.is_integer_dtype(column) or types.is_object_dtype(column)):
+    is_integer = pd.api.types.is_integer_dtype(column.cells)
+    if is_integer and column.cells.abs().max() <= _EXACT:
         return False
-    if types.is_integer_dtype(column) and column.abs().max() <= _EXACT:
-        return False
-    return merge_in_floats({str(cell) for cell in column if isinstance(cell, int)})
+    return (is_integer or column.cells.dtype == object) and merge_in_floats(
+        column.counts
+    )
 
 
 def _are_dates(values: npt.NDArray[np.float64]) -> bool:

@@ -11,10 +11,9 @@ import pandas as pd
 from scipy import stats
 from sklearn.linear_model import orthogonal_mp
 
-from .conventions import FEWEST
+from .conventions import FEWEST, MIN_ROWS
 from .encodings import option
 from .notes import Note
-from .readings import MIN_ROWS
 
 #: A column of so high a rank correlation is a function of the target.
 _CORRELATION = 0.999
