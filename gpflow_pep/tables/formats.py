@@ -21,10 +21,8 @@ PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 EPOCH = pd.Timestamp(0)
 #: The kinds of cells, by the names that pandas has for their types; words have none.
 _KINDS = {
-    **dict.fromkeys(
-        ("boolean", "integer", "floating", "mixed-integer-float"), "number"
-    ),
-    **dict.fromkeys(("decimal", "timedelta64"), "number"),
+    **dict.fromkeys(("boolean", "integer", "floating", "decimal"), "number"),
+    **dict.fromkeys(("mixed-integer-float", "timedelta64"), "number"),
     **dict.fromkeys(("datetime64", "datetime", "date"), "date"),
     **dict.fromkeys(("string", "categorical", "empty"), ""),
 }
@@ -260,8 +258,7 @@ def numbers_of_type(column: "pd.Series[Any]") -> "pd.Series[Any]":
         return column / pd.Timedelta(days=1)
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.astype(np.float64)
-    values = column.astype(object) if column.dtype == object else column
-    return pd.to_numeric(values.where(values.notna(), np.nan)).astype(np.float64)
+    return pd.to_numeric(column.where(column.notna(), np.nan)).astype(np.float64)
 
 
 def _dates(column: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -28,6 +28,7 @@ from .lookalikes import Lookalike, find_lookalike
 from .notes import Note
 from .numbers import is_limit
 from .recognising import find_format, is_code, may_be_classes
+from .units import HOURS
 
 #: Cells that show how a column is read: with thousands, or zeros before the number.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
@@ -113,6 +114,11 @@ class Reading(Column):
         if self.form.kind != "text" or self.literal:
             return Lookalike()
         return find_lookalike(self)
+
+    @cached_property
+    def marks(self) -> set[str]:
+        """What stands for no value."""
+        return {*MARKS, *self.form.missing}
 
     @property
     def as_written(self) -> str:
@@ -223,17 +229,16 @@ def _may_number_rows(name: str) -> bool:
 
 def how_read(reading: Reading) -> Iterator[Note]:
     """Describe how cells were read, if it needs words."""
-    cells, form = reading.cells.dropna(), reading.form
-    if cells.empty:
+    form = reading.form
+    if reading.cells.isna().all():
         return
     if form.kind == "text":
         yield from _about_words(reading)
         return
-    cells = cells[~cells.isin([*MARKS, *form.missing])]
     if form.kind == "date":
-        yield _about_dates(reading, cells)
+        yield _about_dates(reading)
     else:
-        yield from _about_numbers(reading, cells)
+        yield from _about_numbers(reading)
     others = [word for word in form.missing if word not in reading.known.missing]
     if others:
         yield reading.note(
@@ -243,15 +248,16 @@ def how_read(reading: Reading) -> Iterator[Note]:
         )
 
 
-def _about_dates(reading: Reading, cells: "pd.Series[Any]") -> Note:
-    pattern, example = reading.form.pattern, ""
-    if pattern:
-        date = reading.values[cells.index[0]]
-        shown = f"{date:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
-        example = f"'{cells.iloc[0]}' is {shown}"
+def _about_dates(reading: Reading) -> Note:
+    form, example = reading.form, ""
+    if form.pattern:
+        word = next(word for word in reading.counts if word not in reading.marks)
+        (date,) = read_words([word], form)
+        shown = f"{pd.Timestamp(date):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+        example = f"'{word}' is {shown}"
     how = f" ({example})" if example else ""
     of, otherwise = "dates", ""
-    period = period_of(pattern)
+    period = period_of(form.pattern)
     if period:
         of = period.of
         otherwise = f" ({reading.as_written} keeps the cells as words)"
@@ -263,37 +269,32 @@ def _about_dates(reading: Reading, cells: "pd.Series[Any]") -> Note:
     )
 
 
-def _about_numbers(reading: Reading, cells: "pd.Series[Any]") -> Iterator[Note]:
-    cells = cells[[not is_limit(str(cell)) for cell in cells]]
-    if cells.empty:
-        return
-    row = next(filter(lambda row: _is_telling(cells[row]), cells.index), cells.index[0])
-    cell = cells[row]
-    if isinstance(cell, str) and cell:
-        yield from _about_number(reading, cell, reading.written[row])
-    values = reading.values[cells.index].to_numpy(dtype=np.float64)
-    if may_be_months(values) and len({*values}) >= FEWEST:
-        example = f"{values[0]:.15g}"
+def _about_numbers(reading: Reading) -> Iterator[Note]:
+    texts = dict.fromkeys(reading.texts)
+    words = [word for word in texts if not (word in reading.marks or is_limit(word))]
+    if words:
+        telling = next(filter(_TELLING.search, words), words[0])
+        yield from _about_number(reading, telling)
+    values = reading.values.dropna()
+    if may_be_months(values.to_numpy()) and values.nunique() >= FEWEST:
+        example = f"{values.iloc[0]:.15g}"
         yield reading.note(
             f" has numbers such as {example}, which may be the month"
-            f" {as_month_with_point(values[0])}. They are read as numbers. Write"
+            f" {as_month_with_point(values.iloc[0])}. They are read as numbers. Write"
             " months as 2023-01 or Jan 2023.",
             "have numbers that may be months and are read as numbers",
             example,
         )
 
 
-def _is_telling(cell: Any) -> bool:
-    return isinstance(cell, str) and _TELLING.search(cell) is not None
-
-
-def _about_number(reading: Reading, cell: str, value: float) -> Iterator[Note]:
+def _about_number(reading: Reading, cell: str) -> Iterator[Note]:
     """Describe how a number in text was read, if it is no plain one."""
+    (value,) = read_words([cell], reading.form)
     if PLAIN["."].fullmatch(cell) and float(cell) == value:
         return
     unit = reading.form.unit
     of_unit = f" with the unit '{unit}'" if unit else ""
-    if unit == ":":
+    if unit == HOURS:
         of_unit = " of hours"
     example = f"'{cell}' is {value:.15g}"
     if is_code(cell):
