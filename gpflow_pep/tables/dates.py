@@ -5,6 +5,7 @@ written.
 import datetime
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,7 @@ def find_period(cells: Iterable[str]) -> str:
         return ""
     words = {first, *filter(_has_digit, cells)}
     for form in suitable:
-        if all(_date_of(word, (form,), "", _FIRST_YEAR) for word in words):
+        if all(_date_of(word, form.example, _FIRST_YEAR) for word in words):
             plain_number = form.example == _MONTH_WITH_POINT and not any(
                 word.startswith("0") for word in words
             )
@@ -175,8 +176,7 @@ def read_dates(words: Iterable[str], pattern: str) -> "pd.Series[Any]":
         if there are such years.
     """
     name, first_year = _parts_of(pattern)
-    forms = (PERIODS[name],) if name in PERIODS else _OF_DATES
-    texts = [_date_of(word, forms, name, first_year) for word in words]
+    texts = [_date_of(word, name, first_year) for word in words]
     dates = pd.Series(texts, dtype=object)
     times = pd.to_datetime(dates, format="ISO8601", utc=True, errors="coerce")
     return times.dt.tz_localize(None)
@@ -197,7 +197,7 @@ def pattern_of(name: str, words: Sequence[str]) -> str:
     The hundred years end with this one, so that a birth in 45 is one of 1945; or, if
     all dates are later, some years after it, so that forecasts are of the future.
     """
-    if not any(map(has_short_year, words)):
+    if not any(_has_short_year(word, name) for word in words):
         return name
     this_year = datetime.date.today().year
     first_year = this_year - 99
@@ -212,34 +212,29 @@ def has_order(word: str) -> bool:
     return bool(re.match(r"\d{1,3}[./-]", word))
 
 
-def has_short_year(word: str) -> bool:
-    """Whether the year of a date has two digits."""
-    for form in FORMS:
-        match = form.match(word)
-        if match is None:
-            continue
-        parts = match.groupdict()
-        if "first" in parts:
-            return len(parts["first"]) < 4 and len(parts["third"]) == 2
-        return len(parts.get("year") or "") == 2
-    return False
+def _has_short_year(word: str, name: str) -> bool:
+    """Whether a word is a date if it is known in which years it is."""
+    if _date_of(word, name, None):
+        return False
+    return _date_of(word, name, _FIRST_YEAR) is not None
 
 
-def _date_of(
-    word: str, forms: Sequence[Form], order: str, first_year: int | None
-) -> str | None:
+def _date_of(word: str, name: str, first_year: int | None) -> str | None:
     """Write a date as ISO 8601 does, by the first form that it has; None where it has
     none.
+
+    :param name: The order of day, month and year, or the example of a form of
+        :data:`PERIODS`.
     """
-    for form in forms:
+    for form in (PERIODS[name],) if name in PERIODS else _OF_DATES:
         match = form.match(word)
         if match is None:
             continue
-        parts = {name: text for name, text in match.groupdict().items() if text}
+        parts = {group: text for group, text in match.groupdict().items() if text}
         if "iso" in parts:
             return parts["iso"]
         if "first" in parts:
-            parts |= _in_order(parts, order)
+            parts |= _in_order(parts, name)
         return _as_iso(parts, first_year)
     return None
 
@@ -280,6 +275,8 @@ def _as_iso(parts: dict[str, str], first_year: int | None) -> str | None:
     return f"{year}-{month:02}-{day:02}{_time(parts.get('time'))}"
 
 
+# Columns of many days have few times.
+@lru_cache(10000)
 def _time(text: str | None) -> str:
     """Write a time of the day as ISO 8601 does, or as it was where it is none."""
     match = _ZONE.fullmatch(text or "")

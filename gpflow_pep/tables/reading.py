@@ -107,8 +107,8 @@ def read_table(
             sep = sep or hint[1]
             text = text.partition("\n")[2]
         _check_sep(sep)
-        text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
-        sep = _find_sep(text, sep)
+        text = _without_comments(text, sep)
+        text, sep, notes = _begin_with_names(text, sep, header)
         cells = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
@@ -360,8 +360,10 @@ def _without_comments(text: str, sep: str | None) -> str:
 
 def _begin_with_names(
     text: str, sep: str | None, header: bool | None
-) -> tuple[str, list[str]]:
-    """Leave out titles above the column names, or give columns names, with a note."""
+) -> tuple[str, str, list[str]]:
+    """Leave out titles above the column names, or give columns names; give the
+    separator and notes too.
+    """
     notes = []
     if header is None:
         text, note = _without_titles(text, sep)
@@ -373,7 +375,7 @@ def _begin_with_names(
     names, why = names_of_places(rows, len(rows[0]) if rows else 0, header)
     if names:
         text = (" " if mark == _SPACES else mark).join(names) + "\n" + text
-    return text, notes + why
+    return text, mark, notes + why
 
 
 def _beginning(text: str) -> str:
