@@ -84,9 +84,9 @@ class Scorer:
     def __init__(self, saved: SavedFiles) -> None:
         parts = Reader(saved.arrays)(saved.content)
         self._models = [_model_of(part) for part in parts["components"]]
-        self._stack = parts["stack"]
-        self._weights = np.ones(1) if self._stack is None else self._stack["weights"]
-        values = self._stack and self._stack["recalibration"]
+        mixed = parts["mixed"]
+        self._weights, self._mean_weights = mixed["weights"], mixed["mean_weights"]
+        values = mixed["recalibration"]
         self._recalibration = values and Recalibration(**values)
         self.noise = str(self._models[0].components[0].likelihood["kind"])
         self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
@@ -230,10 +230,11 @@ class Scorer:
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
         X = self._inputs(X)
         parts = [model.predictive(X) for model in self._models]
-        if self._stack is None:
-            return parts[0]
-        mean_weights = self._stack["mean_weights"]
-        return Predictive.mixed(parts, self._weights, mean_weights, self._recalibration)
+        if len(parts) == 1:
+            return parts[0]._replace(recalibration=self._recalibration)
+        return Predictive.mixed(
+            parts, self._weights, self._mean_weights, self._recalibration
+        )
 
 
 class _Model(NamedTuple):
