@@ -74,8 +74,6 @@ class Mixture:
 
     def mixed(self, parts: Sequence[Predictive]) -> Predictive:
         """Mix the components' distributions of the same rows."""
-        if len(parts) == 1:
-            return parts[0]._replace(recalibration=self.recalibration)
         return Predictive.mixed(
             parts, self.weights, self.mean_weights, self.recalibration
         )
