@@ -142,8 +142,8 @@ def _construct_mixture(
     mixed = load(described["mixed"])
     if mixed["recalibration"] is not None:
         mixed["recalibration"] = Recalibration(**mixed["recalibration"])
-    singles = [_construct_single(kind, each, load) for each in described["components"]]
     settings = _construct_settings(described["settings"], load)
+    singles = [_construct_single(kind, each, load) for each in described["components"]]
     return Mixture(tuple(singles), settings, **mixed)
 
 

@@ -136,8 +136,9 @@ class PEPRegressor(TargetPredictions):
         one.
     :param verbose: Whether to show a progress bar on stderr.
 
-    Attributes after ``fit``: ``components_`` are the models that are mixed, with
-    ``weights_``, ``mean_weights_`` and ``recalibration_``. ``n_outputs_`` and
+    Attributes after ``fit``: ``components_`` are the models that are mixed
+    (:class:`~gpflow_pep.estimators.single.model.SingleModel`), with ``weights_``,
+    ``mean_weights_`` and ``recalibration_``. ``n_outputs_`` and
     ``target_names_`` are the number and the names of the columns of y. ``model_`` is
     the GPflow model, or an :class:`~gpflow_pep.training.Ensemble` if powers are mixed.
     ``near_rows_`` is the number of near rows that predictions use. ``rows_held_``
