@@ -71,8 +71,8 @@ def likelihood_of_outputs(
 ) -> Likelihood:
     """Make the likelihood of all outputs, in units of the targets."""
     mixed = is_mixed(settings.kernel) or settings.num_latent != 0
-    one = likelihood_of_output(settings, num_inputs)
-    if num_outputs == 1 or not mixed or not isinstance(settings.likelihood, str):
+    one, name = likelihood_of_output(settings, num_inputs), settings.likelihood
+    if num_outputs == 1 or not mixed or not isinstance(name, str):
         return one
     others = (
         likelihood_of_output(settings, num_inputs) for _ in range(num_outputs - 1)
