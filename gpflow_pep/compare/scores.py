@@ -99,8 +99,8 @@ def held_out(
         if LIMIT in getattr(y, "columns", ()):
             columns = {LIMIT: targets[:, 1], **columns}
             targets = targets[:, 0]
-        elif targets.ndim == 1 and hasattr(estimator, "_predictive"):
-            predictive = estimator._predictive(inputs)
+        elif targets.ndim == 1 and hasattr(estimator, "predictive"):
+            predictive = estimator.predictive(inputs)
             if predictive.noise == "Gaussian":
                 columns["pit"] = stats.norm.cdf(predictive.normal_scores(targets))
         if targets.ndim == 2:

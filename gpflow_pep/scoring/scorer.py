@@ -85,9 +85,9 @@ class Scorer:
     def __init__(self, saved: SavedFiles) -> None:
         described = Reader(saved.arrays)(saved.content)
         self._models = [_model_of(mixture) for mixture in described["components"]]
-        self._stack = described["stack"]
-        self._weights = np.ones(1) if self._stack is None else self._stack["weights"]
-        values = self._stack and self._stack["recalibration"]
+        mixed = described["mixed"]
+        self._weights, self._mean_weights = mixed["weights"], mixed["mean_weights"]
+        values = mixed["recalibration"]
         self._recalibration = values and Recalibration(**values)
         self.noise = str(self._models[0].components[0].likelihood["kind"])
         self._scalers = [Units.of_scaler(scaler) for scaler in described["scalers"]]
@@ -231,11 +231,8 @@ class Scorer:
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
         X = self._inputs(X)
         by_model = [model.predictive(X) for model in self._models]
-        if self._stack is None:
-            return by_model[0]
-        mean_weights = self._stack["mean_weights"]
         return Predictive.mixed(
-            by_model, self._weights, mean_weights, self._recalibration
+            by_model, self._weights, self._mean_weights, self._recalibration
         )
 
 

@@ -133,8 +133,8 @@ tables/numbers.py: tables/test_formats.py compare/test_cleaning.py
 +rf"[0-9]{{1,3}}(
 # estimators: a refit that fails leaves a mixture of two fits
 estimators/base.py: estimators/test_estimators.py
--fitted = copy.copy(self)
-+fitted = self
+-self.__dict__ = before
++pass
 # estimators: columns of targets are taken by their places
 estimators/single/outputs.py: estimators/test_several_outputs.py
 -return checked[:, [present.index(column) for column in names]]
