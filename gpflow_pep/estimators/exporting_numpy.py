@@ -1,5 +1,6 @@
 """Export of fitted estimators for predictions without TensorFlow."""
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -21,7 +22,12 @@ from .single.model import SingleModel
 from .single.numpy_parts import describe_posterior
 
 
-def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
+def export_numpy(
+    folder: str | PathLike[str],
+    estimator: Any,
+    *,
+    promised: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Export a fitted estimator as a small folder for predictions with NumPy and
     SciPy::
 
@@ -41,12 +47,15 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
     :param estimator: A fitted estimator, or a pipeline that ends with one. The other
         steps may be a :class:`~gpflow_pep.tables.TableEncoder` at the beginning,
         ``StandardScaler`` of scikit-learn, or "passthrough".
+    :param promised: As in :func:`~gpflow_pep.estimators.saving.save_estimator`.
     :raises ValueError: If the estimator is of another kind, or if a part cannot be
         predicted with NumPy: kernels and likelihoods other than the usual ones of
         GPflow, inducing variables that are not points, near rows of labels at a power
         below 1, float32. Also if the folder has other files.
     """
     saved = _scorer_files(estimator)
+    if promised:
+        saved.content["promised"] = list(promised)
     Scorer(saved)
     write_files(folder, saved, SCORER)
 
