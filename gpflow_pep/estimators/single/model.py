@@ -402,7 +402,7 @@ class SingleModel(abc.ABC):
     def training(self) -> Training:
         """Give the settings of the loops that train."""
         settings = self.settings
-        objective: Objective = settings.objective  # type: ignore[assignment]
+        objective: Objective = settings.objective
         if objective == "evidence" and not isinstance(settings.ard, bool | np.bool_):
             objective = near_lengthscales(float(settings.ard))
         return Training(
