@@ -19,7 +19,7 @@ from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .run import Comparison, wins_each_window
-from .scores import METRICS, Difference, Metric, in_full, without_limits
+from .scores import METRICS, RELATIVE, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
@@ -331,7 +331,11 @@ def _of_numbers(comparison: Comparison, held_out: pd.DataFrame) -> str:
         error = f"its medians are off by a factor of {factor:.3g} on average, and "
     elif len(shares) == 1:
         size = (table["true"] - table["mean"]).abs().mean()
-        error = f"its mean absolute error is {in_full(size, '.3g')}, and "
+        error = f"its mean absolute error is {in_full(size, '.3g')}"
+        if RELATIVE in comparison.metrics:
+            share_of_target = of_rows.relative_error(table)
+            error += f" (on average {share_of_target:.1%} of the target)"
+        error += ", and "
     return f"explains {_list(shares)}; {error}{share}"
 
 
