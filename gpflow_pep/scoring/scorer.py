@@ -82,22 +82,22 @@ class Scorer:
     classes_: npt.NDArray[Any]
 
     def __init__(self, saved: SavedFiles) -> None:
-        parts = Reader(saved.arrays)(saved.content)
-        self._models = [_model_of(part) for part in parts["components"]]
-        self._stack = parts["stack"]
+        described = Reader(saved.arrays)(saved.content)
+        self._models = [_model_of(mixture) for mixture in described["components"]]
+        self._stack = described["stack"]
         self._weights = np.ones(1) if self._stack is None else self._stack["weights"]
         values = self._stack and self._stack["recalibration"]
         self._recalibration = values and Recalibration(**values)
         self.noise = str(self._models[0].components[0].likelihood["kind"])
-        self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
-        self.formats, self._encodings = _encodings_of(parts["columns"])
-        self.conventions = SimpleNamespace(**parts["conventions"] or {})
-        self.n_features_in_ = int(parts["num_columns"])
-        self._names: list[str] | None = parts["names"]
+        self._scalers = [Units.of_scaler(scaler) for scaler in described["scalers"]]
+        self.formats, self._encodings = _encodings_of(described["columns"])
+        self.conventions = SimpleNamespace(**described["conventions"] or {})
+        self.n_features_in_ = int(described["num_columns"])
+        self._names: list[str] | None = described["names"]
         if self._names is not None:
             self.feature_names_in_ = np.array(self._names, dtype=object)
-        if parts["labels"] is not None:
-            self.classes_ = parts["labels"]
+        if described["labels"] is not None:
+            self.classes_ = described["labels"]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict y, [N]: the mean of a number, or the most probable class.
@@ -138,11 +138,12 @@ class Scorer:
         :raises ValueError: If y is a number.
         """
         if not hasattr(self, "classes_"):
-            got, remedy = "a model of numbers", "Use predict with return_std=True."
+            got = "a model of numbers"
+            remedy = "Use predict with return_std=True."
             raise refusal("predict_proba", got, "a model of classes", remedy)
         X = self._inputs(X)
-        parts = [model.probabilities(X) for model in self._models]
-        return mixed_probabilities(self._weights, parts, self._recalibration)
+        by_model = [model.probabilities(X) for model in self._models]
+        return mixed_probabilities(self._weights, by_model, self._recalibration)
 
     def log_densities(self, X: Any, y: Any) -> Array:
         """Compute the log predictive density of each row, [N], of a model with Gaussian
@@ -156,7 +157,8 @@ class Scorer:
         y = as_vector("y", y)
         require_same_length("y", y, "X", predictive.means[0])
         if self._models[0].units.logarithm and np.any(y <= 0.0):
-            got, remedy = f"{np.min(y):g}", "The model predicts the logarithm of y."
+            got = f"{np.min(y):g}"
+            remedy = "The model predicts the logarithm of y."
             raise refusal("y", got, "numbers above 0", remedy)
         return require_finite(predictive.log_densities(y))
 
@@ -178,10 +180,8 @@ class Scorer:
             :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self.formats is None:
-            got, expected = (
-                "a scorer of numbers",
-                "a scorer of a pipeline with a TableEncoder",
-            )
+            got = "a scorer of numbers"
+            expected = "a scorer of a pipeline with a TableEncoder"
             raise refusal(
                 "unusual", got, expected, "Compare X with the range of your data."
             )
@@ -229,11 +229,13 @@ class Scorer:
             remedy = "Use predict_proba."
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
         X = self._inputs(X)
-        parts = [model.predictive(X) for model in self._models]
+        by_model = [model.predictive(X) for model in self._models]
         if self._stack is None:
-            return parts[0]
+            return by_model[0]
         mean_weights = self._stack["mean_weights"]
-        return Predictive.mixed(parts, self._weights, mean_weights, self._recalibration)
+        return Predictive.mixed(
+            by_model, self._weights, mean_weights, self._recalibration
+        )
 
 
 class _Model(NamedTuple):
@@ -264,9 +266,10 @@ class _Model(NamedTuple):
 
 
 def _model_of(described: Mapping[str, Any]) -> _Model:
-    inputs, mixture = described["inputs"], described["ensemble"]
+    inputs = described["inputs"]
+    mixture = described["ensemble"]
     return _Model(
-        [component_of(part) for part in mixture["components"]],
+        [component_of(component) for component in mixture["components"]],
         mixture["weights"],
         YeoJohnson(**inputs) if "powers" in inputs else Units.of_scaler(inputs),
         Units(**(described["target"] or {})),
@@ -285,8 +288,8 @@ def _encodings_of(
     from ..tables.encodings import Encoding
     from ..tables.formats import Format
 
-    def tuples(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
+    def tuples(described: Mapping[str, Any]) -> dict[str, Any]:
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in described.items()}
 
     return (
         {column["name"]: Format(**tuples(column["format"])) for column in columns},

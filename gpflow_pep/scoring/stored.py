@@ -30,7 +30,8 @@ from ..engine.files import (
 )
 from ..engine.refusals import refusal
 
-ARRAYS, PIPELINE = "arrays.npz", "pipeline.skops"
+ARRAYS = "arrays.npz"
+PIPELINE = "pipeline.skops"
 #: The files beside each description, and what writes them.
 FILES = {MODEL: (ARRAYS, PIPELINE), SCORER: (ARRAYS,)}
 WRITERS = {MODEL: "save_estimator", SCORER: "export_numpy"}

@@ -27,9 +27,10 @@ def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
 
 def counted(number: int, noun: str) -> str:
     """Write a number and its noun: "1 input", "2 inputs", "3 classes"."""
-    return (
-        f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
-    )
+    if number == 1:
+        return f"{number} {noun}"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
 
 
 def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
