@@ -131,7 +131,8 @@ def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
         )
         comparison.held_out[name] = table.assign(mean=0.0, lower_90=-1.0, upper_90=1.0)
         for number, score in enumerate(losses, start=1):
-            values = {"nlpd": score, "rmse": 2.0 * score, "mae": score, "coverage": 0.9}
+            values = {"nlpd": score, "rmse": 2.0 * score, "mae": score}
+            values |= {"mape": score, "coverage": 0.9}
             fit = Fit(name, number, values, 1.0, 0.5, 7, True, "", 30)
             comparison.fits.append(fit._replace(**changes.get(name, {})))
     return replace(comparison, best=best_of(comparison))
