@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from ..engine.refusals import refusal
 from ..estimators.single.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
-from ..tables.suspicions import MIN_ROWS
+from ..tables.conventions import MIN_ROWS
 from ..training.fitting.full_batch import one_blas_thread
 from .candidates import (
     DEFAULT,

@@ -1,28 +1,28 @@
 """Predictions of held-out rows, their scores, and which of two models has the better
 one.
+
+scikit-learn and TensorFlow are imported where they are used, because ``gpflow-pep
+score`` needs neither.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-from gpflow.base import AnyNDArray
 from scipy import stats
-from sklearn.metrics import (
-    accuracy_score,
-    mean_absolute_error,
-    precision_recall_fscore_support,
-    roc_auc_score,
-    root_mean_squared_error,
-)
-from sklearn.pipeline import Pipeline
 
-from ..estimators.classifier import log_of_labels
-from ..metrics import calibration
-from ..tables.cleaning import LIMIT, Cleaned
+from ..tables.numbers import LIMIT
 from .predicting import QUANTILES, predictions
-from .settings import Settings
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+    from ..tables.cleaning import Cleaned
+    from .settings import Settings
+
+AnyNDArray: TypeAlias = npt.NDArray[Any]
 
 #: A difference is called clear where chance alone gives so large a one with at most
 #: this probability.
@@ -78,7 +78,7 @@ RELATIVE = Metric(
 )
 
 
-def metrics_for(data: Cleaned, settings: Settings) -> tuple[Metric, ...]:
+def metrics_for(data: "Cleaned", settings: "Settings") -> tuple[Metric, ...]:
     """Give the metrics of a comparison: those of numbers or classes, and of forecasts
     of positive numbers the relative error after the absolute one. The metric that
     decides is the first.
@@ -92,7 +92,7 @@ def metrics_for(data: Cleaned, settings: Settings) -> tuple[Metric, ...]:
 
 
 def held_out(
-    pipeline: Pipeline,
+    pipeline: "Pipeline",
     X: pd.DataFrame,
     y: Any,
     classes: bool,
@@ -105,6 +105,8 @@ def held_out(
 
     :param quantiles: The quantiles of a number, by the name of their column.
     """
+    from ..estimators.classifier import log_of_labels
+
     estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
     columns = predictions(estimator, inputs, classes, quantiles)
     if classes:
@@ -116,8 +118,8 @@ def held_out(
         if LIMIT in getattr(y, "columns", ()):
             columns = {LIMIT: targets[:, 1], **columns}
             targets = targets[:, 0]
-        elif targets.ndim == 1 and hasattr(estimator, "_predictive"):
-            predictive = estimator._predictive(inputs)
+        elif targets.ndim == 1 and hasattr(estimator, "predictive"):
+            predictive = estimator.predictive(inputs)
             if predictive.noise == "Gaussian":
                 columns["pit"] = stats.norm.cdf(predictive.normal_scores(targets))
         if targets.ndim == 2:
@@ -141,6 +143,14 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     Compute the metrics of held-out rows; of several targets the mean over these, of
     errors divided by the standard deviation of the target.
     """
+    from sklearn.metrics import (
+        accuracy_score,
+        mean_absolute_error,
+        root_mean_squared_error,
+    )
+
+    from ..metrics import calibration
+
     if "target" in table:
         scaled = _in_units_of_spread(table).groupby("target", sort=False)
         each = [scores(part.drop(columns="target")) for _, part in scaled]
@@ -216,6 +226,8 @@ def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     :param labels: The number of each row's class, [N].
     :param probability: Of each class, [N, C].
     """
+    from sklearn.metrics import roc_auc_score
+
     if not np.isfinite(probability).all():
         return np.nan
     classes = [1] if probability.shape[1] == 2 else range(probability.shape[1])
@@ -231,6 +243,8 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
     the class) and "precision" (the fraction of the predictions of the class that are
     right), by class.
     """
+    from sklearn.metrics import precision_recall_fscore_support
+
     true, predicted = (table[name].astype(str) for name in ("true", "predicted"))
     names = pd.Index(sorted({*true, *predicted}), name="class")
     precision, recall, _, rows = precision_recall_fscore_support(
@@ -287,7 +301,7 @@ def difference_over_rows(
     errors is the mean difference of squared errors over their sum. The error of an area
     under the ROC curve, which is no mean over rows, is not known.
     """
-    losses, other_losses = (_row_losses(metric, part) for part in (table, other))
+    losses, other_losses = (row_losses(metric, part) for part in (table, other))
     if losses is None or other_losses is None:
         mean = metric.loss(scores(table)[metric.name]) - metric.loss(
             scores(other)[metric.name]
@@ -302,9 +316,9 @@ def difference_over_rows(
     return Difference(float(np.mean(gaps)), float(error), float(limit))
 
 
-def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
-    """Give a loss of each row whose mean the metric, or its square, is; None if there
-    is none.
+def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
+    """Give a value of each row whose mean is the metric, or for the RMSE its square;
+    None if there is none.
     """
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()
@@ -318,4 +332,6 @@ def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
     if metric.name == "error":
         wrong = table["predicted"].astype(str) != table["true"].astype(str)
         return wrong.to_numpy(dtype=np.float64)
+    if metric.name == "coverage":
+        return inside(table).to_numpy(dtype=np.float64)
     return None

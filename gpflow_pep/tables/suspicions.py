@@ -11,12 +11,10 @@ import pandas as pd
 from scipy import stats
 from sklearn.linear_model import orthogonal_mp
 
-from .conventions import FEWEST
+from .conventions import FEWEST, MIN_ROWS
 from .encodings import option
 from .notes import Note
 
-#: Fewer rows, or different values of a column, show nothing.
-MIN_ROWS = 10
 #: A column of so high a rank correlation is a function of the target.
 _CORRELATION = 0.999
 #: The target is a formula of columns that leaves this fraction of its variance; each
