@@ -26,10 +26,11 @@ from sklearn.preprocessing import StandardScaler
 
 from ..engine.factors import check_num_latent, check_support
 from ..estimators import PEPClassifier, PEPRegressor
-from ..estimators.base import MANY_POINTS, MOST_ROWS
-from ..estimators.recipe.regression import EXACT_ROWS
 from ..estimators.separate import SeparateRegressors
+from ..estimators.single.classes import SingleClassifier
+from ..estimators.single.model import MANY_POINTS, MOST_ROWS
 from ..estimators.single.parts import CLASSES, NUMBERS, ROWS, make_likelihood
+from ..estimators.single.regression import EXACT_ROWS
 from ..likelihoods import LogNormal
 from ..tables.cleaning import Cleaned
 from .settings import AUTO, COUNTS, GAUSSIAN, INITS, Settings
@@ -159,31 +160,38 @@ class _AllRows(gpflow.base.Module):
         return self.model.training_loss(self.data)
 
 
-class WholeSVGP(PEPClassifier):
-    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the
-    same rule.
+class SingleSVGP(SingleClassifier):
+    """GPflow's ``SVGP`` on all rows at once.
 
     Three classes or more have RobustMax: GPflow integrates the softmax by random draws,
     with which L-BFGS does not converge. It is that of "noisy_multiclass".
     """
 
-    def _make_likelihood(self) -> Likelihood:
-        likelihood = super()._make_likelihood()
+    def make_likelihood(self) -> Likelihood:
+        likelihood = super().make_likelihood()
         if type(likelihood) is gpflow.likelihoods.Softmax:
             # On wine the NLPD is .160; where epsilon is trained it is .296, and does
             # not converge.
-            return CLASSES["noisy_multiclass"](len(self.classes_))
+            return CLASSES["noisy_multiclass"](self.num_classes)
         return likelihood
 
-    def _make_model(
+    def make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel:
         num_latent = check_num_latent(None, parts[1], tf.constant(data[1]))
-        self._data = tuple(map(tf.constant, data))
+        self.data = tuple(map(tf.constant, data))
         return gpflow.models.SVGP(*parts, num_latent_gps=num_latent)
 
-    def _training_model(self, model: GPModel) -> Any:
-        return _AllRows(model, self._data)
+    def loss_holder(self, model: GPModel) -> Any:
+        return _AllRows(model, self.data)
+
+
+class WholeSVGP(PEPClassifier):
+    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the
+    same rule.
+    """
+
+    single_model = SingleSVGP
 
 
 def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:

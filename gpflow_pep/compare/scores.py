@@ -1,26 +1,24 @@
 """Predictions of held-out rows, their scores, and which of two models has the better
 one.
+
+scikit-learn and TensorFlow are imported where they are used, because ``gpflow-pep
+score`` needs neither.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-from gpflow.base import AnyNDArray
 from scipy import stats
-from sklearn.metrics import (
-    accuracy_score,
-    mean_absolute_error,
-    precision_recall_fscore_support,
-    roc_auc_score,
-    root_mean_squared_error,
-)
-from sklearn.pipeline import Pipeline
 
-from ..estimators.classifier import log_of_labels
-from ..metrics import calibration
-from ..tables.cleaning import LIMIT
+from ..tables.numbers import LIMIT
 from .predicting import predictions
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+AnyNDArray: TypeAlias = npt.NDArray[Any]
 
 #: A difference is called clear where chance alone gives so large a one with at most
 #: this probability.
@@ -81,13 +79,15 @@ def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
 
 
 def held_out(
-    pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool
+    pipeline: "Pipeline", X: pd.DataFrame, y: Any, classes: bool
 ) -> pd.DataFrame:
     """Predict rows whose target is known: "true", :func:`predictions` and its
     "log_density"; and of one number with Gaussian noise "pit", the predicted
     probability of a smaller one. Of several targets there is a row for each that is
     known, with its name as "target".
     """
+    from ..estimators.classifier import log_of_labels
+
     estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
     columns = predictions(estimator, inputs, classes)
     if classes:
@@ -99,8 +99,8 @@ def held_out(
         if LIMIT in getattr(y, "columns", ()):
             columns = {LIMIT: targets[:, 1], **columns}
             targets = targets[:, 0]
-        elif targets.ndim == 1 and hasattr(estimator, "_predictive"):
-            predictive = estimator._predictive(inputs)
+        elif targets.ndim == 1 and hasattr(estimator, "predictive"):
+            predictive = estimator.predictive(inputs)
             if predictive.noise == "Gaussian":
                 columns["pit"] = stats.norm.cdf(predictive.normal_scores(targets))
         if targets.ndim == 2:
@@ -124,6 +124,14 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     Compute the metrics of held-out rows; of several targets the mean over these, of
     errors divided by the standard deviation of the target.
     """
+    from sklearn.metrics import (
+        accuracy_score,
+        mean_absolute_error,
+        root_mean_squared_error,
+    )
+
+    from ..metrics import calibration
+
     if "target" in table:
         scaled = _in_units_of_spread(table).groupby("target", sort=False)
         each = [scores(part.drop(columns="target")) for _, part in scaled]
@@ -190,6 +198,8 @@ def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     :param labels: The number of each row's class, [N].
     :param probability: Of each class, [N, C].
     """
+    from sklearn.metrics import roc_auc_score
+
     if not np.isfinite(probability).all():
         return np.nan
     classes = [1] if probability.shape[1] == 2 else range(probability.shape[1])
@@ -205,6 +215,8 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
     the class) and "precision" (the fraction of the predictions of the class that are
     right), by class.
     """
+    from sklearn.metrics import precision_recall_fscore_support
+
     true, predicted = (table[name].astype(str) for name in ("true", "predicted"))
     names = pd.Index(sorted({*true, *predicted}), name="class")
     precision, recall, _, rows = precision_recall_fscore_support(
@@ -261,7 +273,7 @@ def difference_over_rows(
     errors is the mean difference of squared errors over their sum. The error of an area
     under the ROC curve, which is no mean over rows, is not known.
     """
-    losses, other_losses = (_row_losses(metric, part) for part in (table, other))
+    losses, other_losses = (row_losses(metric, part) for part in (table, other))
     if losses is None or other_losses is None:
         mean = metric.loss(scores(table)[metric.name]) - metric.loss(
             scores(other)[metric.name]
@@ -276,9 +288,9 @@ def difference_over_rows(
     return Difference(float(np.mean(gaps)), float(error), float(limit))
 
 
-def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
-    """Give a loss of each row whose mean the metric, or its square, is; None if there
-    is none.
+def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
+    """Give a value of each row whose mean is the metric, or for the RMSE its square;
+    None if there is none.
     """
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()
@@ -290,4 +302,6 @@ def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
     if metric.name == "error":
         wrong = table["predicted"].astype(str) != table["true"].astype(str)
         return wrong.to_numpy(dtype=np.float64)
+    if metric.name == "coverage":
+        return inside(table).to_numpy(dtype=np.float64)
     return None

@@ -67,6 +67,9 @@ class Predictive(NamedTuple):
         :param mean_weights: Of the parts' means, [K], of sum 1; None: the weights.
         """
 
+        if len(predictives) == 1:
+            return predictives[0]._replace(recalibration=recalibration)
+
         def product(shares: Array, inside: Sequence[Array]) -> Array:
             return np.concatenate([a * b for a, b in zip(shares, inside, strict=True)])
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +31,7 @@ from .components import (
 from .stored import Reader, SavedFiles, read_files, remedy_of
 
 if TYPE_CHECKING:
+    from ..tables.conventions import Conventions
     from ..tables.encodings import Encoding
     from ..tables.formats import Format
 
@@ -71,7 +71,8 @@ class Scorer:
     ``classes_`` are the labels of a classifier; ``feature_names_in_`` are the names of
     the columns, if they are known; ``n_features_in_`` is their number; ``noise`` is the
     name of the likelihood; ``formats`` describe how the columns of a table are read, or
-    are None.
+    are None; ``encodings_`` are what was learnt of each column, and ``conventions`` how
+    the training table was written, if it is known.
 
     :param saved: What :func:`~gpflow_pep.estimators.export_numpy` writes.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
@@ -84,14 +85,14 @@ class Scorer:
     def __init__(self, saved: SavedFiles) -> None:
         described = Reader(saved.arrays)(saved.content)
         self._models = [_model_of(mixture) for mixture in described["components"]]
-        self._stack = described["stack"]
-        self._weights = np.ones(1) if self._stack is None else self._stack["weights"]
-        values = self._stack and self._stack["recalibration"]
+        mixed = described["mixed"]
+        self._weights, self._mean_weights = mixed["weights"], mixed["mean_weights"]
+        values = mixed["recalibration"]
         self._recalibration = values and Recalibration(**values)
         self.noise = str(self._models[0].components[0].likelihood["kind"])
         self._scalers = [Units.of_scaler(scaler) for scaler in described["scalers"]]
-        self.formats, self._encodings = _encodings_of(described["columns"])
-        self.conventions = SimpleNamespace(**described["conventions"] or {})
+        self.formats, self.encodings_ = _encodings_of(described["columns"])
+        self.conventions = _conventions_of(described["conventions"])
         self.n_features_in_ = int(described["num_columns"])
         self._names: list[str] | None = described["names"]
         if self._names is not None:
@@ -187,7 +188,7 @@ class Scorer:
             )
         from ..tables.encodings import unusual_cells
 
-        return unusual_cells(table, self.formats, self._encodings)
+        return unusual_cells(table, self.formats, self.encodings_)
 
     def _inputs(self, X: Any) -> Array:
         """Check inputs, and change them to the units of the estimator that was
@@ -196,7 +197,7 @@ class Scorer:
         if self.formats is not None:
             from ..tables.encodings import encode_table
 
-            rows = encode_table(X, self.formats, self._encodings)
+            rows = encode_table(X, self.formats, self.encodings_)
             num_columns = rows.shape[1]
         else:
             rows = as_numbers("X", self._ordered(X))
@@ -230,11 +231,8 @@ class Scorer:
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
         X = self._inputs(X)
         by_model = [model.predictive(X) for model in self._models]
-        if self._stack is None:
-            return by_model[0]
-        mean_weights = self._stack["mean_weights"]
         return Predictive.mixed(
-            by_model, self._weights, mean_weights, self._recalibration
+            by_model, self._weights, self._mean_weights, self._recalibration
         )
 
 
@@ -288,10 +286,20 @@ def _encodings_of(
     from ..tables.encodings import Encoding
     from ..tables.formats import Format
 
-    def tuples(described: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in described.items()}
-
     return (
-        {column["name"]: Format(**tuples(column["format"])) for column in columns},
-        {column["name"]: Encoding(**tuples(column["encoding"])) for column in columns},
+        {column["name"]: Format(**_tuples(column["format"])) for column in columns},
+        {column["name"]: Encoding(**_tuples(column["encoding"])) for column in columns},
     )
+
+
+def _conventions_of(described: Mapping[str, Any] | None) -> "Conventions | None":
+    """Make the conventions of the training table; None if they are not known."""
+    if described is None:
+        return None
+    from ..tables.conventions import Conventions
+
+    return Conventions(**_tuples(described))
+
+
+def _tuples(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in described.items()}

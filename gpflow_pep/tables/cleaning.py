@@ -13,7 +13,7 @@ from .encoder import TableEncoder
 from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
 from .formats import Format, halves, read_cells, read_column_as
 from .notes import Note, sentences
-from .numbers import is_limit
+from .numbers import LIMIT, is_limit
 from .readings import (
     DROPPED,
     ID_NAME,
@@ -30,8 +30,6 @@ from .recognising import is_code, is_large_label
 from .suspicions import stuck, suspicions
 from .units import is_sure
 
-#: The column of the limits of rows, beside that of the target.
-LIMIT = "limit (-1: at most, 1: at least)"
 #: What the name of a column of the first or the second of two numbers ends with.
 _HALF = re.compile(r" \([12] of 2\)$")
 Kind = Literal["numbers", "classes"]

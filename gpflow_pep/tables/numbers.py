@@ -10,6 +10,8 @@ from .forms import Form
 from .units import HOURS, MONEY, UNIT
 
 _SPELLED = str.maketrans("\u00a0\u2009\u202f\u2019\u2032\u2033\u2212", "   ''\"-")
+#: The column of the limits of rows, beside the column of the target.
+LIMIT = "limit (-1: at most, 1: at least)"
 #: The other mark, and the marks of thousands that need no decision: no decimal mark.
 OTHER = {".": ",", ",": "."}
 GROUPS = " '"
