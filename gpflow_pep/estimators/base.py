@@ -170,7 +170,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
             checks.check_real("ard", self.ard, "(0, inf)", remedy)
         for name in booleans:
             if not isinstance(getattr(self, name), bool | np.bool_):
-                got = repr(getattr(self, name))
+                got = checks.as_code(getattr(self, name))
                 raise checks.refusal(
                     name, got, "True or False", "Leave it out if in doubt."
                 )

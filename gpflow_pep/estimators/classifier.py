@@ -13,7 +13,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ..distributions.cutting import cuts_reported
-from ..engine.checks import refusal
+from ..engine.checks import as_code, refusal
 from ..tables.grades import order_of_labels, places_in
 from .base import PEPEstimator
 from .recipe.classes import fit_classes
@@ -138,7 +138,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            got = f"one class, {self.classes_[0]!r}"
+            got = f"one class, {as_code(self.classes_[0])}"
             raise refusal("y", got, "two or more", "Add rows of another class.")
         Y = numbers[:, None].astype(gpflow.default_float())
         given = X
@@ -241,6 +241,6 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     places = np.minimum(np.searchsorted(classes, y, sorter=order), len(classes) - 1)
     place = order[places]
     if not np.array_equal(classes[place], y):
-        got = f"labels that are not among {list(classes)}"
+        got = f"labels that are not among {as_code(list(classes))}"
         raise refusal("y", got, "these classes", "Leave out rows of other classes.")
     return np.asarray(np.log(probability[np.arange(len(y)), place]))

@@ -158,10 +158,7 @@ def _describe_settings(settings: Settings, describe: Describer) -> dict[str, Des
 
 
 def _construct_settings(described: dict[str, Described], load: Loader) -> Settings:
-    values = {name: load(value) for name, value in described.items()}
-    if values["order"] is not None:
-        values["order"] = tuple(values["order"])
-    return Settings(**values)
+    return Settings(**{name: load(value) for name, value in described.items()})
 
 
 def _describe_single(single: SingleModel, describe: Describer) -> dict[str, Described]:

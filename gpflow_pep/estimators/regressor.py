@@ -136,7 +136,7 @@ class PEPRegressor(TargetPredictions):
         one.
     :param verbose: Whether to show a progress bar on stderr.
 
-    Attributes after ``fit``: ``components_`` are the models that are mixed
+    Attributes after ``fit``: ``mixture_`` mixes ``components_``, one or several models
     (:class:`~gpflow_pep.estimators.single.model.SingleModel`), with ``weights_``,
     ``mean_weights_`` and ``recalibration_``. ``n_outputs_`` and
     ``target_names_`` are the number and the names of the columns of y. ``model_`` is

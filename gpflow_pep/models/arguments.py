@@ -30,7 +30,9 @@ def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
                 f"no such argument: {model.__name__} computes the best q from its data"
             )
             remedy = "Leave it out, or use ARPEP."
-            raise TypeError(checks.message(name, repr(value), expected, remedy))
+            raise TypeError(
+                checks.message(name, checks.as_code(value), expected, remedy)
+            )
 
 
 def refusing(init: Any) -> Any:
@@ -209,7 +211,7 @@ def _check_power(value: TensorData) -> None:
     except (TypeError, ValueError):
         raise checks.refusal(
             "alpha",
-            repr(value),
+            checks.as_code(value),
             "a number in [0, 1] or an array of such numbers",
             "Pass 0.5, for example.",
         ) from None

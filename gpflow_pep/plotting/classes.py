@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 
 from .. import metrics
 from ..engine.checks import (
+    as_code,
     as_labels,
     check_level,
     counted,
@@ -237,10 +238,9 @@ def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
     classes: AnyNDArray = np.asarray(getattr(classifier, "classes_", numbers))
     unknown = labels[~np.isin(labels, classes)]
     if unknown.size or len(classes) != size:
-        got = repr(unknown[0]) if unknown.size else counted(len(classes), "class")
-        expected = (
-            f"{size} classes, one for each column of the probabilities: {list(classes)}"
-        )
+        got = as_code(unknown[0]) if unknown.size else counted(len(classes), "class")
+        expected = f"{size} classes, one for each column of the probabilities:"
+        expected += f" {as_code(list(classes))}"
         raise refusal(
             "labels",
             got,

@@ -2,6 +2,7 @@
 changed.
 """
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,7 +89,10 @@ def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
         terms = inputs.to_numpy()
         target = rows[y.name].to_numpy()
         for number in range(2, min(inputs.shape[1], 3) + 1):
-            weights = orthogonal_mp(terms, target, n_nonzero_coefs=number)
+            with warnings.catch_warnings():
+                # Fewer columns than asked for are enough, or columns repeat others.
+                warnings.filterwarnings("ignore", "Orthogonal matching pursuit ended")
+                weights = orthogonal_mp(terms, target, n_nonzero_coefs=number)
             if np.sum((target - terms @ weights) ** 2) < _LEFT:
                 return [str(name) for name in inputs.columns[np.abs(weights) > 0.01]]
     return []

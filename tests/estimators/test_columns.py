@@ -11,7 +11,13 @@ from gpflow.base import AnyNDArray
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gpflow_pep.estimators import PEPRegressor, SeparateRegressors, export_numpy
-from gpflow_pep.estimators.recipe.columns import JOINT, SEPARATE, SHARED, choose
+from gpflow_pep.estimators.recipe.columns import (
+    JOINT,
+    SEPARATE,
+    SHARED,
+    choose,
+    common_means,
+)
 from gpflow_pep.estimators.recipe.mixture import ColumnMixture
 from gpflow_pep.estimators.rows_held import RowsHeld
 
@@ -53,6 +59,13 @@ def test_the_best_way_on_rows_left_out_is_chosen(
     by_way = {SHARED: densities(-1.0, -1.0), SEPARATE: densities(*separate)}
     by_way[JOINT] = densities(*joint)
     assert choose(by_way) == expected
+
+
+def test_a_way_without_time_has_no_mean() -> None:
+    by_way = {SHARED: densities(-1.0, -1.0), SEPARATE: densities(np.nan, np.nan)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert common_means(by_way) == {SHARED: pytest.approx(-1.0)}
 
 
 def test_a_column_leaves_the_best_way_by_a_standard_error_only() -> None:

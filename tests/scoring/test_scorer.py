@@ -250,7 +250,7 @@ CALLS: dict[str, list[tuple[Callable[[Scorer], Any], str]]] = {
             lambda s: s.predict_quantiles(XNEW, [0.0, 0.5]),
             "quantiles: got .*between 0 and 1",
         ),
-        (lambda s: s.predict_quantiles(XNEW, "half"), "quantiles: got half"),
+        (lambda s: s.predict_quantiles(XNEW, "half"), "quantiles: got 'half'"),
         (
             lambda s: s.predict_interval(XNEW, 1.0),
             r"coverage: got 1.0, expected .*\(0, 1\)",

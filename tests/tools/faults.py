@@ -55,8 +55,8 @@ engine/sites/posterior.py: REGRESSION POINT
 +tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(W), [-2, -1]))
 # selection: residual variances not reduced
 training/starts/greedy.py: training/starts/test_selection.py
--d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
-+d[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])
+-d[rows] -= np.einsum("mn,mn->n", A[:m, rows], A[:m, rows])
++d[rows] -= 0.5 * np.einsum("mn,mn->n", A[:m, rows], A[:m, rows])
 # saving: constrained values where unconstrained belong
 estimators/single/describing.py: SAVING
 -"unconstrained": self._array(value.unconstrained_variable.numpy(), label)
@@ -67,8 +67,8 @@ engine/sites/sweep.py: POINT
 +tau = -moments.delta2 / (1.0 - power * moments.delta2 * s)
 # variances by NumPy: Q in place of factors
 scoring/components.py: contracts/test_contract_of_variances.py
--parts = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
-+parts = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
+-by_latent = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
++by_latent = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
 # variances by TensorFlow: Q in place of factors
 engine/predictions/posterior.py: contracts/test_contract_of_variances.py
 -self._of_v(L), moments, Xnew, full_cov, full_output_cov
@@ -176,7 +176,7 @@ training/fitting/objectives.py: training/test_training.py
 +for _ in range(0):
 # tables: a month read as a number
 tables/recognising.py: tables/test_dates.py
--period = "" if column.literal else find_period(counts.index)
+-period = "" if column.literal else find_period(column.counts_of_values.index)
 +period = ""
 # exact fits: one start only
 estimators/single/exact.py: models/test_varying_noise.py::test_fine_parts_are_found

@@ -206,7 +206,7 @@ def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
         most = "the number of rows" if num_data is None else num_data
         expected = f"an integer from 0 to {most}, the training rows that there are"
         remedy = "Choose another number, often 10 to 30."
-        raise checks.refusal("near", repr(count), expected, remedy)
+        raise checks.refusal("near", checks.as_code(count), expected, remedy)
     if count and has_blocks:
         got = f"{count} for a model with blocks"
         remedy = f"Leave them out and give blocks, such as blocks={NEAREST!r}."
@@ -233,7 +233,7 @@ def _places_of(
         if labels != NEAREST:
             expected = f"{NEAREST!r} or an integer for each row"
             remedy = f"Use {NEAREST!r} for the block with the nearest centre."
-            raise checks.refusal("blocks", repr(labels), expected, remedy)
+            raise checks.refusal("blocks", checks.as_code(labels), expected, remedy)
         member = tf.repeat(tf.range(num_blocks), blocks.start[1:] - blocks.start[:-1])
         centres = tf.math.unsorted_segment_mean(
             tf.gather(X, blocks.rows), member, num_blocks

@@ -111,37 +111,26 @@ def fit_classes(
     named = settings_of_one_model(settings)
     if named or len(X) < 2:
         return only_model(kind(settings).fit(X, Y, before=before), because_of(named))
-    return fit_mixture(ClassRecipe(kind, settings, classes, X, Y, before))
+    return fit_mixture(ClassRecipe(classes, kind, settings, X, Y, before))
 
 
 class ClassRecipe(Recipe):
     """What a recipe has while it trains models of classes.
 
     :param classes: The labels, [C].
+    :param arguments: Those of :class:`~gpflow_pep.estimators.recipe.recipe.Recipe`.
     """
 
-    def __init__(
-        self,
-        kind: type[SingleClassifier],
-        settings: Settings,
-        classes: AnyNDArray,
-        X: AnyNDArray,
-        Y: AnyNDArray,
-        before: SingleModel | None = None,
-    ) -> None:
-        super().__init__(kind, settings, X, Y, before)
+    def __init__(self, classes: AnyNDArray, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self.classes = classes
-
-    @property
-    def labels(self) -> AnyNDArray:
-        """The numbers of the classes, [N]."""
-        return self.Y[:, 0].astype(int)
+        self.labels: AnyNDArray = self.Y[:, 0].astype(int)  #: Numbers of classes, [N].
 
     def of_some(self, rows: AnyNDArray, seconds: float) -> "ClassRecipe":
         """Make the recipe of some rows, which may take some seconds."""
         settings = replace(self.settings, max_seconds=limit_of(seconds))
         X, Y = self.X[rows], self.Y[rows]
-        return ClassRecipe(self.kind, settings, self.classes, X, Y, self.before)
+        return ClassRecipe(self.classes, self.kind, settings, X, Y, self.before)
 
 
 def fit_mixture(recipe: ClassRecipe, only_inputs: bool = False) -> Mixture:

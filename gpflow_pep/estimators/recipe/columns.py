@@ -219,11 +219,15 @@ def choose(densities: dict[str, AnyNDArray]) -> list[str]:
 
 
 def common_means(densities: dict[str, AnyNDArray]) -> dict[str, float]:
-    """Average the log densities of each way over targets that all ways have judged."""
-    judged = np.all([~np.isnan(values) for values in densities.values()], axis=0)
-    if not judged.any():
-        return {way: float(np.nanmean(values)) for way, values in densities.items()}
-    return {way: float(np.mean(values[judged])) for way, values in densities.items()}
+    """Average the log densities of each way over targets that all ways have judged. A
+    way that has judged none, since the time ran out before, has no mean.
+    """
+    judging = {way: ~np.isnan(values) for way, values in densities.items()}
+    judging = {way: judged for way, judged in judging.items() if judged.any()}
+    common = np.all(list(judging.values()), axis=0)
+    if common.any():
+        return {way: float(np.mean(densities[way][common])) for way in judging}
+    return {way: float(np.nanmean(densities[way])) for way in judging}
 
 
 def is_observed(Y: AnyNDArray) -> AnyNDArray:

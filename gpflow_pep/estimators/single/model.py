@@ -370,7 +370,7 @@ class SingleModel(abc.ABC):
             alphas = self._powers()
         if batch_size is not None and len(alphas) > 1:
             got, remedy = (
-                f"{alpha!r} with minibatches",
+                f"{checks.as_code(alpha)} with minibatches",
                 "Pass a number, or batch_size=None.",
             )
             expected = (
@@ -389,7 +389,7 @@ class SingleModel(abc.ABC):
         if isinstance(alpha, str) or np.asarray(alpha).dtype == bool:
             expected = "a number in [0, 1], several numbers, 'mix' or 'auto'"
             remedy = "Leave it out if in doubt."
-            raise checks.refusal("alpha", repr(alpha), expected, remedy)
+            raise checks.refusal("alpha", checks.as_code(alpha), expected, remedy)
         return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
 
     def seconds_of_points(self, num_rows: int) -> float:
@@ -402,7 +402,7 @@ class SingleModel(abc.ABC):
     def training(self) -> Training:
         """Give the settings of the loops that train."""
         settings = self.settings
-        objective: Objective = settings.objective  # type: ignore[assignment]
+        objective: Objective = settings.objective
         if objective == "evidence" and not isinstance(settings.ard, bool | np.bool_):
             objective = near_lengthscales(float(settings.ard))
         return Training(

@@ -40,7 +40,7 @@ class Settings:
     num_classes: int | None = None  #: None: targets are numbers.
     #: The places of the classes in their order, for a likelihood of ordered classes;
     #: None: they are in order.
-    order: tuple[int, ...] | None = None
+    order: Sequence[int] | None = None
 
     def changes(self, names: Iterable[str]) -> dict[str, Any]:
         """Give the settings of some names that have another value than the default."""

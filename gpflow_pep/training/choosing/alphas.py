@@ -126,7 +126,10 @@ def check_alphas(alphas: Any) -> tuple[float, ...]:
     if not powers or not all(0.0 <= alpha <= 1.0 for alpha in powers):
         expected = "powers in [0, 1], at least one"
         raise checks.refusal(
-            "alphas", repr(alphas), expected, "(0, 0.5, 1) are the usual ones."
+            "alphas",
+            checks.as_code(alphas),
+            expected,
+            "(0, 0.5, 1) are the usual ones.",
         )
     return tuple(dict.fromkeys(powers))
 

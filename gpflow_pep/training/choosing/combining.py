@@ -245,7 +245,7 @@ def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray
     if weights not in ("loo", "uniform"):
         expected = "'loo', 'uniform' or numbers"
         raise checks.refusal(
-            "weights", repr(weights), expected, "Leave it out if in doubt."
+            "weights", checks.as_code(weights), expected, "Leave it out if in doubt."
         )
     return weights
 

@@ -611,7 +611,10 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
     ):
         expected = f"{num_components} numbers of at least 0, not all 0"
         raise checks.refusal(
-            "weights", repr(weights), expected, "Pass a weight for each component."
+            "weights",
+            checks.as_code(weights),
+            expected,
+            "Pass a weight for each component.",
         )
     # Weights that were divided once stay as they are: a saved ensemble loads as the
     # same.

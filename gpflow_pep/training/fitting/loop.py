@@ -24,6 +24,7 @@ from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
 from ...engine.checks import (
+    as_code,
     as_pair,
     check_callable,
     check_positive,
@@ -485,7 +486,7 @@ def _as_metrics(
     try:
         metrics = {str(name): float(value) for name, value in returned.items()}
     except (AttributeError, TypeError, ValueError) as error:
-        got = f"a function that returned {returned!r}"
+        got = f"a function that returned {as_code(returned)}"
         expected = "numbers by name"
         raise refusal(
             "evaluate", got, expected, "Return {'nlpd': 0.7}, for example."

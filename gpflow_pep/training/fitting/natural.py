@@ -11,7 +11,7 @@ from gpflow.base import TensorType
 from gpflow.models import GPModel
 from gpflow.optimizers import NaturalGradient
 
-from ...engine.checks import is_number, refusal
+from ...engine.checks import as_code, is_number, refusal
 from ...engine.numerics.linalg import mirrored
 
 
@@ -172,7 +172,7 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
     if not (
         schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)
     ):
-        got = repr(natural_gradient)
+        got = as_code(natural_gradient)
         remedy = "Pass 0.1, for example."
         expected = (
             "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers."

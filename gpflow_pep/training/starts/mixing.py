@@ -89,7 +89,10 @@ def coregionalization(
     if len(s) != num_outputs or not np.all(s > 0.0):
         expected = f"{num_outputs} positive numbers, one for each column of Y"
         raise checks.refusal(
-            "scales", repr(scales), expected, "Leave it out, or pass such numbers."
+            "scales",
+            checks.as_code(scales),
+            expected,
+            "Leave it out, or pass such numbers.",
         )
     values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]
