@@ -33,6 +33,8 @@ from ..estimators.single.parts import CLASSES, NUMBERS, ROWS, make_likelihood
 from ..estimators.single.regression import EXACT_ROWS
 from ..likelihoods import LogNormal
 from ..tables.cleaning import Cleaned
+from ..tables.encodings import CYCLES
+from .series import LAST_VALUE, SAME_SEASON, PastValue, season_of, spacing
 from .settings import AUTO, COUNTS, GAUSSIAN, INITS, Settings
 from .trees import FEWEST_ROWS, TREES, StoppedTrees, best_stage, num_words
 
@@ -195,8 +197,8 @@ class WholeSVGP(PEPClassifier):
 
 
 def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
-    """Make the mean, a linear model whose penalty is chosen, boosted trees, and, of few
-    rows, an exact Gaussian process.
+    """Make the mean, a linear model whose penalty is chosen, boosted trees, values of
+    the past if there is a time column, and, of few rows, an exact Gaussian process.
     """
     counts = settings.likelihood in COUNTS
     linear: Any = RidgeCV(np.logspace(-3.0, 3.0, 13))
@@ -212,12 +214,26 @@ def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
         name: WithSpread(scaled, counts=counts),
         TREES: WithSpread(trees, counts=counts),
     }
+    if settings.time_column is not None:
+        for past, regressor in _past_values(data).items():
+            baselines[past] = WithSpread(regressor, counts=counts)
     if settings.likelihood in GAUSSIAN and len(data.X) <= EXACT_ROWS:
         options = _options(settings)
         baselines["exact GP"] = PEPRegressor(
             "matern52", inducing=ROWS, near_rows=0, **options
         )
     return baselines
+
+
+def _past_values(data: Cleaned) -> dict[str, PastValue]:
+    """Make what repeats the last value of a series, and if there are seasons, the value
+    of the same season before.
+    """
+    season = season_of(data.blocks)
+    regressors = {LAST_VALUE: PastValue()}
+    if season is not None:
+        regressors[SAME_SEASON] = PastValue(CYCLES[season], spacing(data.blocks))
+    return regressors
 
 
 def _baselines_of_classes(data: Cleaned, settings: Settings) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from ..plotting.canvas import SMALL
 from ..plotting.regression import FEW
 from .findings import named, summarise
 from .folder import MOST_TARGETS
+from .forecasts import draw_forecast, latest_forecasts
 from .predicting import predictions
 from .run import Comparison
 from .scores import (
@@ -75,8 +76,12 @@ def pictures(comparison: Comparison) -> dict[str, Picture]:
     """Find the pictures that suit a comparison, by the names of their files."""
     if comparison.best is None:
         return {}
-    found = dict(_of_scores(comparison))
-    if comparison.data.kind == "classes":
+    numbers = comparison.data.kind == "numbers"
+    found: dict[str, Picture] = {}
+    if numbers and comparison.settings.time_column is not None:
+        found |= _of_forecasts(comparison)
+    found |= dict(_of_scores(comparison))
+    if not numbers:
         found |= _of_classes(comparison)
     elif comparison.model is not None:
         found |= _of_numbers(comparison)
@@ -87,6 +92,25 @@ def _short(name: object) -> str:
     """Cut a name that has no room in a picture."""
     text = str(name)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+
+
+def _of_forecasts(comparison: Comparison) -> dict[str, Picture]:
+    """Give a picture over time of each of the largest series."""
+    forecasts, found = latest_forecasts(comparison), {}
+    for number, forecast in enumerate(forecasts, start=1):
+        name = "forecast" if number == 1 else f"forecast_{number}"
+        caption = (
+            "The latest window: the median and the central 50% and 90% intervals of"
+            f" {named(str(comparison.best))}, trained on all rows before, and what came"
+            f" ({forecast.name}). Rows of the same time and series are averaged."
+        )
+        found[name] = Picture(
+            partial(draw_forecast, forecast),
+            f"Lines over time: truth, median and intervals of {forecast.name}",
+            caption,
+            whole=len(forecasts) == 1,
+        )
+    return found
 
 
 def _of_scores(comparison: Comparison) -> Iterator[tuple[str, Picture]]:

@@ -19,7 +19,7 @@ from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .run import Comparison, wins_each_window
-from .scores import METRICS, Difference, Metric, in_full, without_limits
+from .scores import METRICS, RELATIVE, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
@@ -360,7 +360,10 @@ def _of_numbers(
         factor = np.exp(np.abs(np.log(table["true"] / table["median"])).mean())
         error = f"its medians are off by a factor of {factor:.3g} on average, and "
     elif len(shares) == 1:
-        error = f"its mean absolute error is {in_full(means['mae'], '.4g')}, and "
+        error = f"its mean absolute error is {in_full(means['mae'], '.4g')}"
+        if RELATIVE in comparison.metrics:
+            error += f" (on average {means[RELATIVE.name]:.1%} of the target)"
+        error += ", and "
     return f"explains {_list(shares)}; {error}{share}"
 
 

@@ -25,9 +25,12 @@ from ..engine.refusals import refusal
 MANIFEST = "files.json"
 #: The scores of the fits that have ended, while others are still trained.
 UNFINISHED = "unfinished.csv"
-#: Each target has a picture of its predictions, up to so many targets.
-MOST_TARGETS = 9
+#: Each target has a picture of its predictions, up to so many targets, and so many
+#: series, the largest, have a picture over time.
+MOST_TARGETS, MOST_SERIES = 9, 4
 FIGURES = (
+    "forecast",
+    *(f"forecast_{number}" for number in range(2, MOST_SERIES + 1)),
     "scores",
     "predictions",
     *(f"predictions_{number}" for number in range(2, MOST_TARGETS + 1)),

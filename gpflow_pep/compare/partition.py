@@ -286,7 +286,7 @@ def _times_and_groups(
         if (is_year or kind == "date") and number >= least:
             times.append((is_year, values.is_monotonic_increasing, name, number))
         elif kind in ("number", "text") and not is_year:
-            is_named = _is_whose(name, number)
+            is_named = is_whose(name, number)
             if _repeats(values, targets, is_named):
                 groups.append((not is_named, -number, name))
     return times, groups
@@ -304,7 +304,7 @@ def _read(
     return reading.form.kind, reading.values
 
 
-def _is_whose(name: str, number: int) -> bool:
+def is_whose(name: str, number: int) -> bool:
     """Whether a column of so many values has the name of an identifier."""
     if not _WHOSE.fullmatch(name):
         return False

@@ -22,14 +22,21 @@ from ..tables.reading import read_table
 FAR_AWAY = "far from all training rows"
 #: The median, and the ends of the central 90% interval.
 QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}
+#: And those of the central 50% interval, for the picture of a forecast.
+BANDS = QUANTILES | {"lower_50": 0.25, "upper_50": 0.75}
 
 
 def predictions(
-    model: Any, inputs: Any, classes: bool, **options: Any
+    model: Any,
+    inputs: Any,
+    classes: bool,
+    quantiles: Mapping[str, float] = QUANTILES,
+    **options: Any,
 ) -> dict[str, npt.NDArray[Any]]:
     """Predict y at rows, as columns of a table; of a class each probability is
     "p(name)", and of several targets each column is [N, P].
 
+    :param quantiles: The quantiles of a number, by the name of their column.
     :param options: Of ``predict`` and ``predict_quantiles``.
     """
     if classes:
@@ -39,9 +46,9 @@ def predictions(
             f"p({name})": probability[:, c] for c, name in enumerate(names)
         }
     mean, sd = model.predict(inputs, return_std=True, **options)
-    values = model.predict_quantiles(inputs, list(QUANTILES.values()), **options)
+    values = model.predict_quantiles(inputs, list(quantiles.values()), **options)
     values = np.moveaxis(values, -1, 0)
-    return {"mean": mean, "sd": sd, **dict(zip(QUANTILES, values, strict=True))}
+    return {"mean": mean, "sd": sd, **dict(zip(quantiles, values, strict=True))}
 
 
 def predictions_given_others(

@@ -5,6 +5,7 @@ scikit-learn and TensorFlow are imported where they are used, because ``gpflow-p
 score`` needs neither.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,10 +14,13 @@ import pandas as pd
 from scipy import stats
 
 from ..tables.numbers import LIMIT
-from .predicting import predictions
+from .predicting import QUANTILES, predictions
 
 if TYPE_CHECKING:
     from sklearn.pipeline import Pipeline
+
+    from ..tables.cleaning import Cleaned
+    from .settings import Settings
 
 AnyNDArray: TypeAlias = npt.NDArray[Any]
 
@@ -101,28 +105,43 @@ METRICS = {
         ),
     ),
 }
+#: The error of forecasts of positive numbers, in addition to these.
+RELATIVE = Metric(
+    "mape", "MAPE", ".1%", "mean absolute error as a percentage of the target"
+)
 
 
-def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
-    """Give the metrics of numbers or classes, that which decides first; None:
-    the NLPD.
+def metrics_for(data: "Cleaned", settings: "Settings") -> tuple[Metric, ...]:
+    """Give the metrics of a comparison: those of numbers or classes, and of forecasts
+    of positive numbers the relative error after the absolute one. The metric that
+    decides is the first.
     """
-    chosen = decisive or METRICS[kind][0].name
-    return tuple(sorted(METRICS[kind], key=lambda metric: metric.name != chosen))
+    metrics = list(METRICS[data.kind])
+    is_forecast = data.kind == "numbers" and settings.time_column is not None
+    if is_forecast and all((y.dropna() > 0.0).all() for y in data.targets):
+        metrics.insert(3, RELATIVE)
+    chosen = settings.metric or metrics[0].name
+    return tuple(sorted(metrics, key=lambda metric: metric.name != chosen))
 
 
 def held_out(
-    pipeline: "Pipeline", X: pd.DataFrame, y: Any, classes: bool
+    pipeline: "Pipeline",
+    X: pd.DataFrame,
+    y: Any,
+    classes: bool,
+    quantiles: Mapping[str, float] = QUANTILES,
 ) -> pd.DataFrame:
     """Predict rows whose target is known: "true", :func:`predictions` and its
     "log_density"; and of one number with Gaussian noise "pit", the predicted
     probability of a smaller one. Of several targets there is a row for each that is
     known, with its name as "target".
+
+    :param quantiles: The quantiles of a number, by the name of their column.
     """
     from ..estimators.classifier import log_of_labels
 
     estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
-    columns = predictions(estimator, inputs, classes)
+    columns = predictions(estimator, inputs, classes, quantiles)
     if classes:
         names = estimator.classes_
         probability = np.stack([columns[f"p({name})"] for name in names], axis=1)
@@ -173,11 +192,12 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     if "mean" in table:
         table = without_limits(table)
         if table.empty:
-            return values | dict.fromkeys(("rmse", "mae", "coverage"), np.nan)
+            return values | dict.fromkeys(("rmse", "mae", "mape", "coverage"), np.nan)
         true, mean = table["true"], table["mean"]
         return values | {
             "rmse": float(root_mean_squared_error(true, mean)),
             "mae": float(mean_absolute_error(true, mean)),
+            "mape": relative_error(table),
             "coverage": float(inside(table).mean()),
         }
     labels, probability = class_indices(table)
@@ -188,6 +208,14 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
         "auc": area_under_curve(labels, probability),
         "ece": error,
     }
+
+
+def relative_error(table: pd.DataFrame) -> float:
+    """Compute the mean absolute error relative to the targets; NaN if one of these is
+    not positive.
+    """
+    true, mean = table["true"], table["mean"]
+    return float(((true - mean).abs() / true).mean()) if (true > 0.0).all() else np.nan
 
 
 def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
@@ -327,10 +355,12 @@ def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
     """
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()
-    if metric.name in ("rmse", "mae"):
+    if metric.name in ("rmse", "mae", "mape"):
         table = without_limits(table)
         table = _in_units_of_spread(table) if "target" in table else table
         size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
+        if metric.name == "mape":
+            return size / table["true"].to_numpy()
         return size**2 if metric.name == "rmse" else size
     if metric.name == "error":
         wrong = table["predicted"].astype(str) != table["true"].astype(str)

@@ -32,6 +32,7 @@ from .describing_estimators import (
     construct_estimator,
     describe_estimator,
 )
+from .pipeline import DrawingPipeline
 from .rows_held import RowsHeld
 from .separate import SeparateRegressors
 from .single.describing import Described, Describer, Loader, cannot_save
@@ -42,6 +43,7 @@ from .single.describing import Described, Describer, Loader, cannot_save
 _PUBLIC = [
     *ESTIMATORS.values(),
     SeparateRegressors,
+    DrawingPipeline,
     RowsHeld,
     TableEncoder,
     Format,

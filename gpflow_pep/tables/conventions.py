@@ -183,10 +183,10 @@ def _proof(cell: str) -> str:
     return read[0] if len(read) == 1 else ""
 
 
-def _most(counts: dict[str, int]) -> str:
+def _most(counts: "Counter[str]") -> str:
     """Give the one with the highest count; empty where there are several."""
-    first, second = sorted(counts.values(), reverse=True)[:2]
-    return max(counts, key=counts.__getitem__) if first > second else ""
+    (first, most), (_, second) = counts.most_common(2)
+    return first if most > second else ""
 
 
 #: Numbers of nines, which stand for "missing" where no cell can be empty.

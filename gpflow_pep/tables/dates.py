@@ -46,6 +46,9 @@ _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _TIME = r"(?:(?:T|,?\s+)(?P<time>\d.*))?"
 _ZONE = re.compile(r"(.*?)\s*(Z|[+-]\d{2}:?\d{2})?")
 
+#: Three short numbers that show no year: they are a date beside dates that do.
+_VERSION = re.compile(r"\d{1,3}[./-]\d{1,2}[./-]\d(?!\d)")
+
 #: The forms that are read: of "dates", of which a column may have several; or of
 #: "months", "quarters" or "weeks", of which it has one. They mean the day, or the first
 #: day of the month, the quarter or the week. The groups of an expression are the parts
@@ -214,7 +217,7 @@ def has_order(word: str) -> bool:
 
 def _has_short_year(word: str, name: str) -> bool:
     """Whether a word is a date if it is known in which years it is."""
-    if _date_of(word, name, None):
+    if _VERSION.match(word) or _date_of(word, name, None):
         return False
     return _date_of(word, name, _FIRST_YEAR) is not None
 

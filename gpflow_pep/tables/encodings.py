@@ -93,8 +93,8 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         cells = X[homes[name]]
         cells = cells if homes[name] == name else halves(cells)[form.part].rename(name)
         column = read_cells(cells, in_marks_of(form, X.attrs))
-        dates = pd.api.types.is_datetime64_any_dtype(column)
-        table[name] = check_cells(name, days(column) if dates else column)
+        values = days(column) if form.kind == "date" else column
+        table[name] = check_cells(name, values)
     return table
 
 

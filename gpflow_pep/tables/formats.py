@@ -143,10 +143,7 @@ def halves(column: "pd.Series[Any]") -> "tuple[pd.Series[Any], pd.Series[Any]]":
     missing.
     """
     cells = column.astype(object).tolist()
-    matches = [
-        PAIR.fullmatch(cell.strip()) if isinstance(cell, str) else None
-        for cell in cells
-    ]
+    matches = [PAIR.fullmatch(str(cell).strip()) for cell in cells]
     parts = [
         match.groups() if match else (cell, None) for match, cell in zip(matches, cells)
     ]

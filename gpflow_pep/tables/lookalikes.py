@@ -51,7 +51,10 @@ def find_lookalike(column: Column) -> Lookalike:
         example = f"whole numbers such as {values.index[0]}"
         return Lookalike(what=f"{example}, and several are equal in floating point")
     if len(words) == 1 and words[0].isalpha() and len(values) > 2:
-        return Lookalike(what=_one_word(words[0], values[words[0]]))
+        count = counted(values[words[0]], "cell")
+        remedy = f"--missing {words[0]} reads numbers, and {words[0]!r} as missing"
+        what = f"numbers and the word {words[0]!r} in {count} ({remedy})"
+        return Lookalike(what=what)
     return Lookalike()
 
 
@@ -77,8 +80,3 @@ def _have_two_orders(values: Iterable[str]) -> bool:
         return False
     first, second = (read_dates(values, order).notna() for order in ("dmy", "mdy"))
     return bool(np.all(first | second)) and not (first.all() or second.all())
-
-
-def _one_word(word: str, count: int) -> str:
-    option = f"--missing {word} reads numbers, and {word!r} as missing"
-    return f"numbers and the word {word!r} in {counted(count, 'cell')} ({option})"

@@ -1,6 +1,7 @@
 """Finding out how the cells of a column are read: forms are tried in turn."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import pandas as pd
 from ..engine.refusals import refusal
 from .conventions import FEWEST, MARKS, WHOLE
 from .dates import ORDERS, find_period, has_order, pattern_of, read_dates
-from .formats import EPOCH, Column, Format, days, numbers_of_type
+from .formats import EPOCH, Column, Format, days, numbers_of_type, read_words
 from .numbers import OTHER, is_limit, read_quantity, unread_form
 from .units import is_sure
 
@@ -27,13 +28,15 @@ _MOST_OF_ONE_WORD = 0.15
 #: few or many digits none are looked at.
 _EXACT = 2**53
 _FEWEST_DIGITS, _MOST_DIGITS = 16, 100
+#: So many words show the unit of all, and whether a form is worth reading the others.
+_SAMPLE = 50
 #: Whole numbers of eight digits are dates where all are, between these.
 _DAYS = (19000101, 21001231)
 
 
 class _Attempt(NamedTuple):
-    """A form in which enough of the different words of a column can be read: the share
-    that is read, and the values.
+    """A form in which enough words of a column can be read: the share of cells, or of
+    different words, that is read; and the value of each different word.
     """
 
     share: float
@@ -50,10 +53,17 @@ def find_format(column: Column) -> Format:
         return _format_of_numbers(column)
     if column.kind:
         return Format(column.kind)
-    if column.counts_of_values.empty:
+    words = column.counts_of_values.index
+    if words.empty:
         return Format("text" if column.counts else "number")
-    forms = (find(column) for find in _FORMATS_OF_WORDS)
-    return next(filter(None, forms), Format("text"))
+    if merge_in_floats(words):
+        return Format("text")
+    return (
+        _format_of_periods(column)
+        or _format_of_quantities(column)
+        or _format_of_dates(column)
+        or Format("text")
+    )
 
 
 def _format_of_numbers(column: Column) -> Format:
@@ -68,24 +78,19 @@ def _format_of_numbers(column: Column) -> Format:
     return Format("number")
 
 
-def _large_labels(column: Column) -> Format | None:
-    return Format("text") if merge_in_floats(column.counts_of_values.index) else None
-
-
 def _format_of_periods(column: Column) -> Format | None:
     """Find months, quarters or weeks."""
-    counts = column.counts_of_values
-    period = "" if column.literal else find_period(counts.index)
-    attempt = _as_dates(counts, period) if period else None
+    period = "" if column.literal else find_period(column.counts_of_values.index)
+    attempt = _attempt(column, Format("date", pattern=period)) if period else None
     return attempt.form if attempt else None
 
 
 def _format_of_quantities(column: Column) -> Format | None:
     """Find numbers, or dates of eight digits."""
-    known, counts = column.known, column.counts_of_values
+    known = column.known
     marks = sorted(OTHER, key=lambda mark: mark != known.decimal)
-    attempts = [_as_numbers(counts, mark, known.marks(mark)) for mark in marks]
-    best = _best(column, attempts, known.decimal, "decimal . or ,")
+    forms = [Format("number", mark, known.marks(mark)) for mark in marks]
+    best = _best(column, forms, known.decimal, "decimal . or ,")
     if best is None:
         return None
     if column.literal:
@@ -117,22 +122,13 @@ def are_few(num_cells: int, num_different: int) -> bool:
 
 def _format_of_dates(column: Column) -> Format | None:
     """Find dates by the order of day, month and year."""
-    stated, counts = column.known.dates, column.counts_of_values
+    stated = column.known.dates
     orders = sorted(ORDERS, key=lambda order: order != (stated or "ymd"))
-    if not any(map(has_order, counts.index)):
+    if not any(map(has_order, column.counts_of_values.index)):
         orders = orders[:1]
-    attempts = [_as_dates(counts, order) for order in orders]
-    best = _best(column, attempts, stated, "dates dmy, mdy or ymd")
+    forms = [Format("date", pattern=order) for order in orders]
+    best = _best(column, forms, stated, "dates dmy, mdy or ymd")
     return best.form if best else None
-
-
-#: The formats that words may have, tried in turn.
-_FORMATS_OF_WORDS = (
-    _large_labels,
-    _format_of_periods,
-    _format_of_quantities,
-    _format_of_dates,
-)
 
 
 def is_code(word: str) -> bool:
@@ -141,13 +137,14 @@ def is_code(word: str) -> bool:
 
 
 def _best(
-    column: Column, attempts: list[_Attempt | None], chosen: str, option: str
+    column: Column, forms: list[Format], chosen: str, option: str
 ) -> _Attempt | None:
     """Find the form of most cells; of equal ones the first.
 
     :param chosen: The table's convention; where it is empty, the values of equal forms
         have to be the same.
     """
+    attempts = (_attempt(column, form) for form in forms)
     enough = [attempt for attempt in attempts if attempt]
     best = max(enough, key=lambda attempt: attempt.share, default=None)
     if best is None or chosen:
@@ -177,58 +174,61 @@ def _shown(attempt: _Attempt, place: int) -> str:
     return f"{value:g}"
 
 
-def _as_numbers(counts: "pd.Series[Any]", mark: str, marks: str) -> _Attempt | None:
-    """Read numbers of the most frequent unit."""
-    words = counts.index
-    quantities = [read_quantity(word, mark, marks) for word in words[:50]]
-    if 2 * sum(np.isnan(quantity.value) for quantity in quantities) > len(quantities):
-        return None
-    num_limits = sum(map(is_limit, words))
-    if num_limits and len(words) - num_limits < FEWEST:
-        return None  # "<5" and ">5" alone are words
-    quantities += [read_quantity(word, mark, marks) for word in words[50:]]
-    values, units = (np.array(field) for field in zip(*quantities, strict=True))
-    are_numbers = ~np.isnan(values)
-    unit = str(counts[are_numbers].groupby(units[are_numbers]).sum().idxmax())
-    of_unit = np.where(units == unit, values, np.nan)
-    attempt = _attempt(counts, Format("number", mark, marks, unit=unit), of_unit)
-    if attempt is None or any(map(unread_form, attempt.form.missing)):
-        return None
-    if not unit:
-        return attempt
-    may_be_name = not is_sure(unit) and np.sum(~np.isnan(of_unit)) < FEWEST
-    has_digits = any(re.search(r"\d", word) for word in attempt.form.missing)
-    return None if may_be_name or has_digits else attempt
-
-
-def _as_dates(counts: "pd.Series[Any]", name: str) -> _Attempt | None:
-    """Read dates in an order of day, month and year, or months, quarters or weeks of a
-    form.
+def _attempt(column: Column, form: Format) -> _Attempt | None:
+    """Read the different words of a column in a form. Words that cannot be read are
+    its `missing` values. None if they are too many, or if all cells may be words.
     """
+    counts = column.counts_of_values
     words = counts.index
-    start = read_dates(words[:50], pattern_of(name, words[:50]))
-    if 2 * start.isna().sum() > len(start):
+    sample = _completed(form, counts[:_SAMPLE])
+    if 2 * np.isnan(_values(words[:_SAMPLE], sample)).sum() > min(_SAMPLE, len(words)):
         return None
-    pattern = pattern_of(name, words)
-    values = days(read_dates(words, pattern)).to_numpy()
-    return _attempt(counts, Format("date", pattern=pattern), values)
-
-
-def _attempt(
-    counts: "pd.Series[Any]", form: Format, values: npt.NDArray[np.float64]
-) -> _Attempt | None:
-    """Find the share of cells, or of different ones, that are read, and the words that
-    are not, which are `missing` values; None if they are too many.
-    """
+    form = _completed(form, counts) if form.kind == "date" else sample
+    values = _values(words, form)
     unread = np.isnan(values)
     of_cells = counts.to_numpy()[~unread].sum() / counts.sum()
     share = float(max(of_cells, 1.0 - unread.mean()))
-    words = tuple(counts.index[unread][: _MAX_WORDS + 1])
-    enough = share >= LEAST_SHARE and len(words) <= _MAX_WORDS
-    if form.kind == "number" and len(words) == 1 and words[0].isalpha():
+    form = form._replace(missing=tuple(words[unread][: _MAX_WORDS + 1]))
+    enough = share >= LEAST_SHARE and len(form.missing) <= _MAX_WORDS
+    if form.kind == "number" and len(form.missing) == 1 and form.missing[0].isalpha():
         has_decimals = bool(np.any(values[~unread] % 1.0))
         enough |= has_decimals and of_cells >= 1.0 - _MOST_OF_ONE_WORD
-    return _Attempt(share, form._replace(missing=words), values) if enough else None
+    if not enough or (form.kind == "number" and _may_be_words(words, form)):
+        return None
+    return _Attempt(share, form, values)
+
+
+def _completed(form: Format, counts: "pd.Series[int]") -> Format:
+    """Add the most frequent unit, or the hundred years of dates, of some words."""
+    if form.kind == "date":
+        return form._replace(pattern=pattern_of(form.pattern, counts.index))
+    units: Counter[str] = Counter()
+    for word, count in counts.items():
+        quantity = read_quantity(word, form.decimal, form.thousands)
+        if not np.isnan(quantity.value):
+            units[quantity.unit] += count
+    return form._replace(unit=max(units, key=units.__getitem__, default=""))
+
+
+def _values(words: Any, form: Format) -> npt.NDArray[np.float64]:
+    """Read words as numbers, dates as days."""
+    values = pd.Series(read_words(words, form))
+    return (days(values) if form.kind == "date" else values).to_numpy()
+
+
+def _may_be_words(words: "pd.Index[str]", form: Format) -> bool:
+    """Whether cells may be words though they can be read as numbers."""
+    num_limits = sum(map(is_limit, words))
+    if num_limits and len(words) - num_limits < FEWEST:
+        return True  # "<5" and ">5" alone
+    if any(map(unread_form, form.missing)):
+        return True
+    if not form.unit:
+        return False
+    is_rare = len(words) - len(form.missing) < FEWEST
+    if is_rare and not is_sure(form.unit):
+        return True
+    return any(re.search(r"\d", word) for word in form.missing)
 
 
 def is_large_label(word: str) -> bool:

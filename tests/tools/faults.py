@@ -176,7 +176,7 @@ training/fitting/objectives.py: training/test_training.py
 +for _ in range(0):
 # tables: a month read as a number
 tables/recognising.py: tables/test_dates.py
--period = "" if column.literal else find_period(counts.index)
+-period = "" if column.literal else find_period(column.counts_of_values.index)
 +period = ""
 # exact fits: one start only
 estimators/single/exact.py: models/test_varying_noise.py::test_fine_parts_are_found
