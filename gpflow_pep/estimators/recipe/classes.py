@@ -6,8 +6,9 @@ named here; of models that are then alike there is one.
 Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, and
 inducing points that are not trained, so that leave-one-out probabilities are honest:
 one on Yeo-Johnson inputs, and one on standardised inputs, which takes a few steps from
-where the first ended. More than two classes have a third one. Where they are
-:data:`~gpflow_pep.tables.grades.GRADES`, or numbers of which one function with
+where the first ended. The first is trained from two starts: lengthscales √D, and a fine
+one if that predicts the rows better. More than two classes have a third one. Where they
+are :data:`~gpflow_pep.tables.grades.GRADES`, or numbers of which one function with
 thresholds has all that the others predict, it is ordinal if that predicts the rows
 better. Else it is RobustMax, of which three labels in a hundred are wrong. The mixture
 is recalibrated.
@@ -19,6 +20,8 @@ choose its inputs.
 """
 
 import copy
+import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,15 +32,18 @@ from gpflow.base import AnyNDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from scipy.stats import sem
+from sklearn.exceptions import ConvergenceWarning
 
 from ...distributions import Recalibration
 from ...engine.factors import class_probabilities
 from ...engine.sites.posterior import Marginals, Sites, cavity
 from ...tables.grades import numbers_of, order_of_labels
 from ...training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
-from ...training.fitting.objectives import FAILURES
+from ...training.fitting.objectives import FAILURES, copy_of
 from ...training.fitting.points import gains
+from ..single.exact import FINE, SHARE_OF_FINE
 from ..single.inputs import listed
+from ..single.trainer import Trainer
 from .left_out_labels import moments_without_rows
 from .recipe import LEFT_OUT, Candidate, Judged, Recipe, Rule
 from .regression import LEAST_SECONDS
@@ -74,7 +80,15 @@ STEPS = 20, 50, 4, 8
 #: generated tables the log loss falls by .003 and the calibration error from .036 to
 #: .028, with .1 and .4 too.
 SPREAD = 0.2
-
+#: The variance of the fine start, and the steps from it that are judged. Of functions
+#: with a fine part beside a smooth one (800 rows of three inputs, 200 of two) these
+#: predict the rows left out .016 to .16 nats better than the smooth start does at its
+#: end, in 6 of 6 tables. Log Z would not show it: in 4 of these it is higher from the
+#: smooth start.
+FINE_VARIANCE, STEPS_OF_FINE = 4.0, 5
+#: Training goes on from there if these are better by so many nats. In five tables of
+#: 200 rows without fine parts the difference is -.004 to .000.
+CLEARLY = 0.01
 
 #: Names of components by their likelihoods.
 NAMES = {
@@ -106,13 +120,13 @@ def fit_class_stack(
         f" {LEFT_OUT.format('probability')}"
     )
     bent, standard = _candidates(recipe)
-    judged = [_judged(recipe, bent)]
+    judged = [_better_of_two_starts(recipe, bent)]
     if num_classes == 2 and len(X) >= LEAST_ROWS:
         near = _near_labels(recipe, judged[0])
         if near is not None:
             return _alone(recipe, near)
     if not standard.is_like(replace(bent, warm_start=True)):
-        judged += _more(recipe, judged, standard)
+        judged += _more(recipe, standard, judged[0].part)
     if num_classes > 2 and not only_inputs and "likelihood" not in recipe.given:
         judged += _another_likelihood(recipe, judged)
     return recipe.mix(judged, Y[:, 0].astype(int), RULE, _describe)
@@ -137,29 +151,71 @@ def _candidates(recipe: Recipe) -> tuple[Candidate, Candidate]:
     return recipe.complete(bent), recipe.complete(standard)
 
 
+def _better_of_two_starts(recipe: Recipe, candidate: Candidate) -> Judged:
+    """Train the first component from lengthscales √D; and from the fine start, if a few
+    steps from there predict the left-out rows better.
+    """
+    smooth = _judged(recipe, candidate)
+    if recipe.budget.left <= 0.0:
+        return smooth
+    try:
+        few = _few_steps_from_fine_start(recipe, smooth.part)
+        densities = _log_densities(recipe, few, _with_these_sites(few, recipe.copies))
+    except FAILURES:
+        return smooth
+    if np.mean(densities) < smooth.score + CLEARLY:
+        return smooth
+    fine = _more(recipe, replace(candidate, warm_start=True), few)
+    return max([smooth, *fine], key=lambda each: each.score)
+
+
+def _few_steps_from_fine_start(recipe: Recipe, part: Any) -> Any:
+    """Copy a component, and train the copy's model for a few steps from the fine
+    start.
+    """
+    fine, model = copy.copy(part), copy_of(part.model_)
+    fine._set_model(model)
+    kernel: Any = getattr(model.kernel, "kernels", [model.kernel])[0]
+    lengthscale = FINE * np.sqrt(recipe.X.shape[1])
+    kernel.lengthscales.assign(np.full(kernel.lengthscales.shape, lengthscale))
+    kernel.variance.assign(FINE_VARIANCE)
+    steps = min(STEPS_OF_FINE, part.max_iterations)
+    training = replace(part._training(), max_iterations=steps)
+    end = time.perf_counter() + SHARE_OF_FINE * recipe.budget.left
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        Trainer(training, 1, end)(model, begin_with_some=False)
+    return fine
+
+
 def _judged(recipe: Recipe, candidate: Candidate, before: Any = None) -> Judged:
     """Train a candidate, and leave out each of its rows in turn.
 
     :param before: The component that it begins from; None: it begins anew.
     """
     part = recipe.train(candidate, before=before)
-    probability = _left_out(part, recipe.copies)[:, part.columns_of(recipe.estimator)]
-    labels = recipe.Y[:, 0].astype(int)
-    densities = np.log(probability[np.arange(len(labels)), labels])
+    probability = _left_out(part, recipe.copies)
+    densities = _log_densities(recipe, part, probability)
+    probability = probability[:, part.columns_of(recipe.estimator)]
     name = _name_of(recipe, candidate)
     return Judged(name, candidate, part, probability, densities)
 
 
-def _more(
-    recipe: Recipe, judged: list[Judged], candidate: Candidate, place: int = 0
-) -> list[Judged]:
+def _log_densities(recipe: Recipe, part: Any, probability: AnyNDArray) -> AnyNDArray:
+    """Take the logarithms of a component's probabilities of the labels, [N]."""
+    labels = recipe.Y[:, 0].astype(int)
+    columns = np.array(part.columns_of(recipe.estimator))
+    return np.asarray(np.log(probability[np.arange(len(labels)), columns[labels]]))
+
+
+def _more(recipe: Recipe, candidate: Candidate, before: Any) -> list[Judged]:
     """Train a further component, from where one ended; none if the time is over, or if
     it fails.
     """
     if recipe.budget.left <= 0.0:
         return []
     try:
-        return [_judged(recipe, candidate, judged[place].part)]
+        return [_judged(recipe, candidate, before)]
     except FAILURES:
         return []
 
@@ -219,8 +275,7 @@ def _another_likelihood(recipe: Recipe, judged: list[Judged]) -> list[Judged]:
     """Train a component of classes in order if they may have one, or else one in which
     labels may be wrong.
     """
-    place = int(np.argmax([each.score for each in judged]))
-    best = judged[place]
+    best = max(judged, key=lambda each: each.score)
     if _may_be_ordinal(recipe, best):
         ordinal = replace(
             best.candidate,
@@ -228,7 +283,7 @@ def _another_likelihood(recipe: Recipe, judged: list[Judged]) -> list[Judged]:
             likelihood="ordinal",
             max_iterations=STEPS[1],
         )
-        more = _more(recipe, judged, recipe.complete(ordinal), place)
+        more = _more(recipe, recipe.complete(ordinal), best.part)
         if more and more[0].score >= best.score:
             return more
         for each in more:
@@ -239,7 +294,7 @@ def _another_likelihood(recipe: Recipe, judged: list[Judged]) -> list[Judged]:
         likelihood="noisy_multiclass",
         max_iterations=STEPS[3],
     )
-    return _more(recipe, judged, recipe.complete(wrong), place)
+    return _more(recipe, recipe.complete(wrong), best.part)
 
 
 def _may_be_ordinal(recipe: Recipe, best: Judged) -> bool:
@@ -284,16 +339,41 @@ def _left_out(part: Any, copies: AnyNDArray | None = None) -> AnyNDArray:
         of them are removed.
     """
     model: Any = part.model_
-    rows, X = model.converged_rows(), model.data[0]
-    times = np.ones(len(X)) if copies is None else copies
-    power = tf.convert_to_tensor(times[:, None], rows.m.dtype)
-    m, s, _ = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
+    rows = model.converged_rows()
+    m, s = _cavities(rows, copies)
     if rows.m.shape[1] == 1:
+        times = np.ones(len(m)) if copies is None else copies
         mean, variance = moments_without_rows(model, rows, times)
         is_found = np.isfinite(mean)[:, None]
         m = np.where(is_found, mean[:, None], m)
         s = np.where(is_found, variance[:, None], s)
-    moments = m + model.mean_function(X), s + rows.d
+    return _probabilities(part, m, s + rows.d)
+
+
+def _with_these_sites(part: Any, copies: AnyNDArray | None) -> AnyNDArray:
+    """Compute the same with the sites of the other rows as they are, which takes less
+    time.
+    """
+    rows = part.model_.converged_rows()
+    m, s = _cavities(rows, copies)
+    return _probabilities(part, m, s + rows.d)
+
+
+def _cavities(rows: Any, copies: AnyNDArray | None) -> tuple[Any, Any]:
+    """Remove the sites of each row and its copies from the posterior of h there."""
+    times = np.ones(len(rows.m)) if copies is None else copies
+    power = tf.convert_to_tensor(times[:, None], rows.m.dtype)
+    m, s, _ = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
+    return m, s
+
+
+def _probabilities(part: Any, m: Any, s: Any) -> AnyNDArray:
+    """Compute the probabilities of classes by moments of f without the mean function,
+    [N, L] each.
+    """
+    model = part.model_
+    X = model.data[0]
+    moments = m + model.mean_function(X), s
     p = np.asarray(
         class_probabilities(model.likelihood, X, *moments, len(part.classes_))
     )
