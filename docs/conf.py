@@ -135,7 +135,14 @@ def _write_inside() -> None:
     (REFERENCE / "inside.rst").write_text(text, encoding="utf-8")
 
 
+def _write_forms() -> None:
+    """Write the forms of cells, which a page includes."""
+    text = run_path(str(HERE / "forms.py"))["page"]()
+    (HERE / "_build" / "forms.rst").write_text(text, encoding="utf-8")
+
+
 _write_inside()
+_write_forms()
 
 
 def _drop_stale() -> None:

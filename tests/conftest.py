@@ -45,7 +45,7 @@ TOGETHER = {
         "near_rows",
         "stack",
         "target_units",
-        "cli command compare details findings page several_targets",
+        "cli command compare details findings page several_targets service",
         "objectives",
         "derivatives",
         "shared",

@@ -38,6 +38,14 @@ SOURCES = {
 TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 MODULES = [path for path in SOURCES if path not in LAZY]
 
+#: What NamedTuple calls its methods.
+NAMED_TUPLES = "._replace", "._asdict", "._fields"
+#: What models compute with has no public name, and two files of estimators need it: to
+#: leave rows of labels out, and to describe near rows for NumPy.
+PARTS_OF_MODELS = {
+    "left_out_labels.py: model._parts",
+    "numpy_parts.py: posterior._parts",
+}
 #: The most functions with a body of 60 lines or more.
 LONG_FUNCTIONS = 5
 #: The most levels of our own classes from a public model, itself included, to GPflow's.
@@ -160,6 +168,54 @@ def test_refusals_need_no_tensorflow() -> None:
         "import sys, gpflow_pep.engine.refusals; sys.exit('tensorflow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def private_uses(tree: ast.AST) -> Iterator[str]:
+    """Attributes whose names begin with one underscore, of other objects."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute):
+            continue
+        name, owner = node.attr, ast.unparse(node.value)
+        is_private = name.startswith("_") and not name.startswith("__")
+        if is_private and owner not in ("self", "cls", "super()"):
+            yield f"{owner}.{name}"
+
+
+def test_estimators_use_public_names_of_other_objects() -> None:
+    """Single models, recipes and estimators meet by what each of them documents."""
+    assert list(private_uses(ast.parse("part._fit(x._y), self._z"))) == [
+        "part._fit",
+        "x._y",
+    ]
+    found = {
+        f"{path.name}: {use}"
+        for path in MODULES
+        if room_of(path) == "estimators"
+        for use in private_uses(TREES[path])
+        if not use.endswith(NAMED_TUPLES)
+    }
+    assert found <= PARTS_OF_MODELS, found - PARTS_OF_MODELS
+
+
+def test_files_of_estimators_import_in_one_direction() -> None:
+    """Which file is read first is clear, because none imports those that import it."""
+    imports: dict[str, set[str]] = {}
+    for path in MODULES:
+        if room_of(path) == "estimators" and path.name != "__init__.py":
+            package = path.relative_to(PACKAGE).parent.parts
+            nodes = (n for n in ast.walk(TREES[path]) if isinstance(n, ast.ImportFrom))
+            imports[".".join((*package, path.stem))] = {
+                ".".join((*package[: len(package) - node.level + 1], node.module or ""))
+                for node in nodes
+                if node.level
+            }
+    left = dict(imports)
+    while left:
+        free = [name for name, used in left.items() if not used & left.keys()]
+        assert free, f"a circle: {sorted(left)}"
+        for name in free:
+            del left[name]
+    assert "estimators.single.model" in imports["estimators.recipe.mixture"]
 
 
 def test_functions_are_small() -> None:

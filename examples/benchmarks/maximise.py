@@ -19,8 +19,8 @@ import tensorflow as tf
 
 from examples.common import arguments
 from examples.data_sets import DIRECTORY, Dataset, Problem, random_split, read
-from gpflow_pep.estimators.regressor import NOISE_VARIANCE
 from gpflow_pep.estimators.single.parts import make_kernel
+from gpflow_pep.estimators.single.regression import NOISE_VARIANCE
 from gpflow_pep.estimators.single.trainer import TOLERANCE, WINDOW
 from gpflow_pep.models import PEPClassification, PEPRegression
 from gpflow_pep.training import maximise

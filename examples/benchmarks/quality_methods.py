@@ -32,7 +32,7 @@ from examples.common import squared_exponential
 from examples.data_sets import Problem
 from examples.papers.runner import Cell
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
-from gpflow_pep.estimators.base import MOST_ROWS
+from gpflow_pep.estimators.single.model import MOST_ROWS
 from gpflow_pep.models import ARPEP, PEP, PEPRegression
 from gpflow_pep.training import (
     Ensemble,

@@ -88,7 +88,7 @@ def fitted(num_rows: int, folder: Path) -> dict[str, Callable[[Array], Any]]:
     save_estimator(folder / "model", regressor)
     export_numpy(folder / "scorer", regressor)
     scorer = load_scorer(folder / "scorer")
-    points = [part.num_inducing_ for part in regressor.components_]
+    points = [part.num_inducing for part in regressor.components_]
     print(
         f"N = {num_rows}, D = {NUM_INPUTS}; PEPRegressor mixes models of {points}"
         " points\n"

@@ -295,6 +295,37 @@ Grid = Callable[[str], list[Cell]]
 Summarise = Callable[[pd.DataFrame, Path], None]
 
 
+def _flag(text: str) -> dict[str, Any]:
+    """Describe an option without a value to ``argparse``."""
+    return {"action": "store_true", "help": text}
+
+
+def _names(text: str) -> dict[str, Any]:
+    """Describe an option with one or more names to ``argparse``."""
+    return {"nargs": "+", "metavar": "NAME", "help": text}
+
+
+def _selected(
+    cells: list[Cell], experiments: list[str] | None, data_sets: list[str] | None
+) -> list[Cell]:
+    """Select cells by name; None selects all. Exit with the names of the grid if no
+    cell is left.
+    """
+    selected = [
+        cell
+        for cell in cells
+        if cell.experiment in (experiments or [cell.experiment])
+        and cell.data in (data_sets or [cell.data])
+    ]
+    if not selected:
+        sys.exit(
+            "No cell of this grid has the names of --only and --sets. Experiments:"
+            f" {' '.join(sorted({cell.experiment for cell in cells}))}. Data sets:"
+            f" {' '.join(sorted({cell.data for cell in cells}))}."
+        )
+    return selected
+
+
 def command(
     about: str | None,
     grid: Grid,
@@ -305,8 +336,7 @@ def command(
     Be the command of a script: run a grid and summarise it, or summarise a table that
     is given.
 
-    ``--only`` takes names of experiments, and ``--sets`` names of data sets, as the
-    table has them.
+    ``--only`` selects experiments and ``--sets`` data sets, by their names in the grid.
 
     :param about: What the script does.
     :param grid: The cells of ``"quick"`` (minutes, the default), ``"reduced"`` (an hour
@@ -314,21 +344,20 @@ def command(
     :param evaluate_in: What evaluates a cell, for the directory of the data sets.
     :param summarise: Makes tables and figures of the table alone, in a directory.
     """
-    sizes = {"reduced": False, "full": False}
+    sizes = {
+        "reduced": _flag("run the grid of an hour or two on two cores"),
+        "full": _flag("run the paper's protocol, which takes days"),
+    }
     paths = {"data": DIRECTORY, "out": {"type": Path, "required": True}, "table": Path}
-    many: dict[str, Any] = {"nargs": "+"}
-    limits = {"jobs": int, "minutes": float, "only": many, "sets": many, "retry": False}
-    args = arguments(about, **sizes, **paths, **limits)
+    names = {
+        "only": _names("run these experiments alone"),
+        "sets": _names("run these data sets alone, by their names in the grid"),
+    }
+    limits = {"jobs": int, "minutes": float, "retry": False}
+    args = arguments(about, **sizes, **paths, **names, **limits)
     if args.table is None:
         size = "full" if args.full else "reduced" if args.reduced else "quick"
-        cells = [
-            cell
-            for cell in grid(size)
-            if cell.experiment in (args.only or [cell.experiment])
-            and cell.data in (args.sets or [cell.data])
-        ]
-        if not cells:
-            sys.exit("no cell of the grid has the names of --only and --sets")
+        cells = _selected(grid(size), args.only, args.sets)
         evaluate = evaluate_in(args.data)
         run(
             cells, evaluate, args.out, args.jobs, minutes=args.minutes, retry=args.retry

@@ -127,6 +127,14 @@ def _score_table(rows: pd.DataFrame, wide: dict[str, pd.DataFrame]) -> pd.DataFr
     return scores
 
 
+def _range_of_splits(splits: pd.Series) -> str:
+    """Write how many splits the data sets have, such as "3 splits"."""
+    least, most = splits.min(), splits.max()
+    if least < most:
+        return f"{least} to {most} splits"
+    return "1 split" if most == 1 else f"{most} splits"
+
+
 def summarise(table: pd.DataFrame, out: Path) -> None:
     """Print and write, for each kind of task, how each rule does beside the reference."""
     parts = []
@@ -156,7 +164,7 @@ def summarise(table: pd.DataFrame, out: Path) -> None:
         defaults = [rule for rule in DEFAULTS if rule in wide["nlpd"]]
         parts.append(
             f"{task}: {len(sizes)} sets of {sizes.min()} to {sizes.max()} rows,"
-            f" {splits.min()} to {splits.max()} split(s); means over sets\n"
+            f" {_range_of_splits(splits)}; means over sets\n"
             f"{_score_table(rows, wide).round(3).to_string(na_rep='')}\n\n"
             + "".join(f"{_beside(every, rule)}\n\n" for rule in defaults)
             + f"NLPD of each set\n{wide['nlpd'].T.round(3).to_string(na_rep='')}\n"

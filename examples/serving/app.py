@@ -2,7 +2,10 @@
 A REST endpoint for what ``gpflow-pep compare`` wrote, by NumPy alone.
 
     flask --app 'app:create_app("pep_results/scorer")' run
-    curl localhost:5000/predict --json '[{"area": 71.5, "region": "Nord"}]'
+    curl -i localhost:5000/predict --json '[{"area": 71.5, "region": "Nord"}]'
+    curl localhost:5000/health
+
+Each answer has the version of the model in the header Model-Version.
 """
 
 import json
@@ -11,10 +14,28 @@ from typing import Any
 import pandas as pd
 
 from gpflow_pep.compare import predict_table
-from gpflow_pep.scoring import Scorer, load_scorer
+from gpflow_pep.scoring import Scorer, load_scorer, version_of
 
 #: The most bytes of a request, some 10 000 rows; a larger one is answered by 413.
 MAX_BYTES = 1 << 20
+
+
+def rows_of(body: bytes | str) -> list[dict[str, Any]]:
+    """Read the rows of a request."""
+    expected = (
+        "expected a list of at least one object with columns by name, such as"
+        ' [{"area": 71.5, "region": "Nord"}]'
+    )
+    try:
+        rows = json.loads(body)
+    except ValueError as error:
+        raise ValueError(
+            f"body: got text that is not JSON ({error}), {expected}. Send JSON."
+        ) from error
+    is_list = isinstance(rows, list) and len(rows) > 0
+    if not is_list or not all(isinstance(row, dict) for row in rows):
+        raise ValueError(f"body: got other JSON, {expected}. Send such a list.")
+    return list(rows)
 
 
 def answer(scorer: Scorer, body: bytes | str) -> list[dict[str, Any]]:
@@ -22,15 +43,7 @@ def answer(scorer: Scorer, body: bytes | str) -> list[dict[str, Any]]:
     is wrong.
     """
     try:
-        rows = json.loads(body)
-        if (
-            not isinstance(rows, list)
-            or not all(isinstance(row, dict) for row in rows)
-            or not rows
-        ):
-            raise ValueError(
-                "rows: expected a list of at least one object with columns by name."
-            )
+        rows = rows_of(body)
         return predict_table(scorer, pd.DataFrame(rows)).to_dict("records")
     except (OverflowError, RecursionError) as error:
         raise ValueError(
@@ -42,6 +55,7 @@ def create_app(folder: str) -> Any:
     from flask import Flask, jsonify, request
 
     app, scorer = Flask(__name__), load_scorer(folder)
+    version = version_of(folder)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BYTES
 
     @app.post("/predict")
@@ -50,5 +64,14 @@ def create_app(folder: str) -> Any:
             return jsonify(answer(scorer, request.get_data()))
         except ValueError as error:
             return jsonify({"error": str(error)}), 422
+
+    @app.get("/health")
+    def health() -> Any:
+        return jsonify({"status": "ok", "model": version})
+
+    @app.after_request
+    def name_the_model(response: Any) -> Any:
+        response.headers["Model-Version"] = version
+        return response
 
     return app

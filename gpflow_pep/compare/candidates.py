@@ -26,12 +26,15 @@ from sklearn.preprocessing import StandardScaler
 
 from ..engine.factors import check_num_latent, check_support
 from ..estimators import PEPClassifier, PEPRegressor
-from ..estimators.base import MANY_POINTS, MOST_ROWS
-from ..estimators.recipe.regression import EXACT_ROWS
 from ..estimators.separate import SeparateRegressors
+from ..estimators.single.classes import SingleClassifier
+from ..estimators.single.model import MANY_POINTS, MOST_ROWS
 from ..estimators.single.parts import CLASSES, NUMBERS, ROWS, make_likelihood
+from ..estimators.single.regression import EXACT_ROWS
 from ..likelihoods import LogNormal
 from ..tables.cleaning import Cleaned
+from ..tables.encodings import CYCLES
+from .series import LAST_VALUE, SAME_SEASON, PastValue, season_of, spacing
 from .settings import AUTO, COUNTS, GAUSSIAN, INITS, Settings
 from .trees import FEWEST_ROWS, TREES, StoppedTrees, best_stage, num_words
 
@@ -159,36 +162,43 @@ class _AllRows(gpflow.base.Module):
         return self.model.training_loss(self.data)
 
 
-class WholeSVGP(PEPClassifier):
-    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the
-    same rule.
+class SingleSVGP(SingleClassifier):
+    """GPflow's ``SVGP`` on all rows at once.
 
     Three classes or more have RobustMax: GPflow integrates the softmax by random draws,
     with which L-BFGS does not converge. It is that of "noisy_multiclass".
     """
 
-    def _make_likelihood(self) -> Likelihood:
-        likelihood = super()._make_likelihood()
+    def make_likelihood(self) -> Likelihood:
+        likelihood = super().make_likelihood()
         if type(likelihood) is gpflow.likelihoods.Softmax:
             # On wine the NLPD is .160; where epsilon is trained it is .296, and does
             # not converge.
-            return CLASSES["noisy_multiclass"](len(self.classes_))
+            return CLASSES["noisy_multiclass"](self.num_classes)
         return likelihood
 
-    def _make_model(
+    def make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
     ) -> GPModel:
         num_latent = check_num_latent(None, parts[1], tf.constant(data[1]))
-        self._data = tuple(map(tf.constant, data))
+        self.data = tuple(map(tf.constant, data))
         return gpflow.models.SVGP(*parts, num_latent_gps=num_latent)
 
-    def _training_model(self, model: GPModel) -> Any:
-        return _AllRows(model, self._data)
+    def loss_holder(self, model: GPModel) -> Any:
+        return _AllRows(model, self.data)
+
+
+class WholeSVGP(PEPClassifier):
+    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the
+    same rule.
+    """
+
+    single_model = SingleSVGP
 
 
 def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
-    """Make the mean, a linear model whose penalty is chosen, boosted trees, and, of few
-    rows, an exact Gaussian process.
+    """Make the mean, a linear model whose penalty is chosen, boosted trees, values of
+    the past if there is a time column, and, of few rows, an exact Gaussian process.
     """
     counts = settings.likelihood in COUNTS
     linear: Any = RidgeCV(np.logspace(-3.0, 3.0, 13))
@@ -204,12 +214,26 @@ def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
         name: WithSpread(scaled, counts=counts),
         TREES: WithSpread(trees, counts=counts),
     }
+    if settings.time_column is not None:
+        for past, regressor in _past_values(data).items():
+            baselines[past] = WithSpread(regressor, counts=counts)
     if settings.likelihood in GAUSSIAN and len(data.X) <= EXACT_ROWS:
         options = _options(settings)
         baselines["exact GP"] = PEPRegressor(
             "matern52", inducing=ROWS, near_rows=0, **options
         )
     return baselines
+
+
+def _past_values(data: Cleaned) -> dict[str, PastValue]:
+    """Make what repeats the last value of a series, and if there are seasons, the value
+    of the same season before.
+    """
+    season = season_of(data.blocks)
+    regressors = {LAST_VALUE: PastValue()}
+    if season is not None:
+        regressors[SAME_SEASON] = PastValue(CYCLES[season], spacing(data.blocks))
+    return regressors
 
 
 def _baselines_of_classes(data: Cleaned, settings: Settings) -> dict[str, Any]:

@@ -522,9 +522,23 @@ def _compare_alone(
     help="CSV file to write, or - for standard output.",
 )
 @_names_option("--keep", "Columns of DATA to copy to --out.", "kept_columns")
+@click.option(
+    "--with-version",
+    is_flag=True,
+    help=(
+        "Begin --out with a line that has the version of the model, such as"
+        ' "# model 0.3.0+5f1d8c07a2be": the version of this package that wrote the'
+        " model, and the beginning of a hash of its content."
+    ),
+)
 @_reading_options
 def predict(
-    model: Path, data: Path, out: Path, kept_columns: tuple[str, ...], **reading: Any
+    model: Path,
+    data: Path,
+    out: Path,
+    kept_columns: tuple[str, ...],
+    with_version: bool,
+    **reading: Any,
 ) -> None:
     """Predict the rows of a table with a model written by compare.
 
@@ -541,6 +555,7 @@ def predict(
     column, unusual, lists the cells of the row that are unlike all cells in training,
     and marks rows that are far from all training rows.
     """
+    from ..scoring.stored import version_of
     from ..tables.reading import read_table
 
     with _bad_input():
@@ -548,24 +563,141 @@ def predict(
         if "sheet" not in frame.attrs:  # another one may be read
             _check_kept(data, frame, kept_columns)
         _check_output(out, data)
-    from .predicting import as_cells, predict_table, read_as_in_training
+        version = version_of(model)
+    from .predicting import as_cells, predict_table
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
-        loaded = _load(model)
-        frame = read_as_in_training(loaded, data, frame, reading)
+        loaded, frame = _load_for(model, data, frame, reading)
         _check_kept(data, frame, kept_columns)
-        for warning in frame.attrs.get("warnings", ()):
-            click.echo(f"Warning: {warning}", err=True)
         predictions = predict_table(loaded, frame)
         for place, name in enumerate(kept_columns):
             predictions.insert(place, name, frame[name].to_numpy())
     text = as_cells(predictions).to_csv(index_label="row")
+    if with_version:
+        text = f"# model {version}\n{text}"
     if out == STANDARD:
         click.echo(text, nl=False)
         return
     with _bad_input(), atomic_write(out) as new:
         new.write_text(text, encoding="utf-8")
     click.echo(f"Wrote {counted(len(predictions), 'prediction')} to {out}")
+
+
+@main.command()
+@click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("data", type=click.Path(path_type=Path))
+@_reading_options
+def score(model: Path, data: Path, **reading: Any) -> None:
+    """Check on new rows whether a model still predicts as well as its report promised.
+
+    MODEL is the folder of a model that compare wrote, such as pep_results/scorer, which
+    needs no TensorFlow. DATA is a table with the columns that the model was trained on.
+
+    If DATA also has the target, the command prints the scores of its rows beside the
+    scores of the held-out rows of the report, both with standard errors over rows, and
+    states whether they differ by more than noise. If the model was tested on later
+    rows, the promised scores are those of the latest window.
+
+    For each table, the command lists the columns that moved: those whose mean is at
+    least 0.2 standard deviations away from the training rows, and those with unusual
+    cells, such as new words.
+    """
+    from ..scoring.stored import description_of, version_of
+    from ..tables.reading import read_table
+
+    with _bad_input():
+        promised = description_of(model).get("promised", [])
+        version = version_of(model)
+        frame = read_table(data, **reading)
+    from .predicting import prepared
+
+    with _warnings_as_lines(Console(stderr=True)), _bad_input():
+        loaded, frame = _load_for(model, data, frame, reading)
+        ready = prepared(loaded, frame)
+        click.echo(f"Model {version}, {counted(len(frame), 'row')} of {data}.")
+        _print_scores(loaded, frame, promised)
+        _print_moved(ready, len(frame))
+
+
+def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> None:
+    """Print the scores of each target beside the promised scores, and a verdict."""
+    from .service import Score, scored_rows, scores_of_rows, sentence, verdicts
+    from .service import with_error as shown
+
+    if not promised:
+        click.echo("The model was saved without scores of a report: none to compare.")
+        return
+    names = [entry["target"] for entry in promised]
+    tables = scored_rows(model, frame, names)
+    if not tables:
+        columns = " or ".join(repr(name) for name in names)
+        click.echo(f"No scores: DATA has no values of the target {columns}.")
+        return
+    kind = "classes" if hasattr(model, "classes_") else "numbers"
+    for name, entry in zip(names, promised, strict=True):
+        if name not in tables:
+            continue
+        expected = {key: Score(*values) for key, values in entry["scores"].items()}
+        compared = verdicts(kind, scores_of_rows(tables[name]), expected)
+        cells = [
+            [
+                metric.heading,
+                shown(metric, found),
+                shown(metric, before),
+                word,
+            ]
+            for metric, found, before, word in compared
+        ]
+        rows = f"'{name}' in {counted(len(tables[name]), 'row')}"
+        _print_table(f"Scores of {rows}", ["", "here", "promised", ""], cells)
+        click.echo(sentence(compared))
+
+
+def _print_moved(ready: Any, num_rows: int) -> None:
+    """Print the columns that moved, and how many rows are unlike the training rows."""
+    from .service import in_words, moved_columns
+
+    moved = moved_columns(ready)
+    rows = {row for column in moved for row in column.unusual}
+    far = int(ready.predictor.far_rows(ready.inputs).sum())
+    if moved:
+        headings = ["column", "mean in training", "mean here", "shift (sd)"]
+        cells = [in_words(column, num_rows) for column in moved]
+        _print_table("Columns that moved", [*headings, "unusual", "cells"], cells)
+    click.echo(
+        f"{len(moved)} of {counted(len(ready.cells), 'column')} moved."
+        f" {len(rows)} of {counted(num_rows, 'row')} have unusual cells,"
+        f" {far} are far from all training rows."
+    )
+
+
+def _print_table(title: str, headings: list[str], rows: list[list[str]]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for place, heading in enumerate(headings):
+        side: Any = "right" if 0 < place < len(headings) - 1 else "left"
+        table.add_column(Text(heading), justify=side, no_wrap=True)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    click.echo(title)
+    Console(width=None if sys.stdout.isatty() else 1000).print(table)
+
+
+def _load_for(
+    model: Path, data: Path, frame: "pd.DataFrame", reading: dict[str, Any]
+) -> "tuple[Any, pd.DataFrame]":
+    """Load a model, and read a table as its training table was read; print warnings
+    about the table.
+    """
+    from .predicting import read_as_in_training
+
+    loaded = _load(model)
+    frame = read_as_in_training(loaded, data, frame, reading)
+    for warning in frame.attrs.get("warnings", ()):
+        click.echo(f"Warning: {warning}", err=True)
+    return loaded, frame
 
 
 def _check_kept(data: Path, frame: Any, names: tuple[str, ...]) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 from .. import plotting
 from .candidates import label_of
 from .findings import summarise
+from .forecasts import draw_forecast, latest_forecasts
 from .predicting import predictions
 from .run import Comparison
 from .scores import class_indices, difference_over_rows, scores, without_limits
@@ -62,6 +63,21 @@ def _draw_scores(comparison: Comparison) -> "Figure":
         )
         if metric.nominal is not None:
             axes.axhline(metric.nominal, color="black", linewidth=1, linestyle=":")
+    return figure
+
+
+def _draw_forecast(comparison: Comparison) -> "Figure":
+    """Draw the latest window of the largest series over time."""
+    forecasts = latest_forecasts(comparison)
+    width = min(len(forecasts), 2)
+    num_rows = -(-len(forecasts) // width)
+    figure = plotting.figure(WIDTH * width, 3.0 * num_rows)
+    panels = figure.subplots(num_rows, width, squeeze=False).flat
+    for forecast, axes in zip(forecasts, panels):
+        draw_forecast(forecast, axes)
+        plotting.tidy(axes)
+    for axes in figure.axes[len(forecasts) :]:
+        axes.remove()
     return figure
 
 
@@ -176,6 +192,11 @@ def figures(comparison: Comparison) -> dict[str, Callable[[Comparison], "Figure"
     model, numbers = comparison.model, comparison.data.kind == "numbers"
     single, details = len(comparison.data.targets) == 1, comparison.details
     suits: dict[Callable[[Comparison], Figure], bool] = {
+        _draw_forecast: (
+            numbers
+            and comparison.best is not None
+            and comparison.settings.time_column is not None
+        ),
         _draw_scores: (
             comparison.best is not None
             and any(

@@ -19,7 +19,7 @@ from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .run import Comparison, wins_each_window
-from .scores import METRICS, Difference, Metric, in_full, without_limits
+from .scores import METRICS, RELATIVE, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
@@ -281,7 +281,7 @@ def quality(comparison: Comparison) -> str:
         return ""
     words = _of_classes if comparison.data.kind == "classes" else _of_numbers
     rows, _ = comparison.settings.how_split()
-    latest = without_limits(_latest(comparison))
+    latest = without_limits(latest_rows(comparison))
     if comparison.settings.time_column is None or latest.empty:
         text = f"On {rows}, {comparison.best} {words(comparison, table)}"
         return f"{text} {usable_for(comparison)}"
@@ -293,7 +293,7 @@ def quality(comparison: Comparison) -> str:
     return f"{text} {usable_for(comparison)}"
 
 
-def _latest(comparison: Comparison) -> pd.DataFrame:
+def latest_rows(comparison: Comparison) -> pd.DataFrame:
     """Give the held-out rows of the saved model: of windows those of the latest."""
     table = _held_out(comparison)
     is_in_windows = comparison.settings.time_column is not None
@@ -303,7 +303,7 @@ def _latest(comparison: Comparison) -> pd.DataFrame:
 def _began(comparison: Comparison) -> str:
     """Word when the latest window begins: "June 2025" if all dates are first days."""
     blocks: pd.Series = comparison.data.blocks
-    first = blocks.loc[_latest(comparison).index].min()
+    first = blocks.loc[latest_rows(comparison).index].min()
     if not isinstance(first, pd.Timestamp):
         return f"'{blocks.name}' {in_full(first, '.10g')}"
     days = blocks.dt.normalize()
@@ -331,7 +331,11 @@ def _of_numbers(comparison: Comparison, held_out: pd.DataFrame) -> str:
         error = f"its medians are off by a factor of {factor:.3g} on average, and "
     elif len(shares) == 1:
         size = (table["true"] - table["mean"]).abs().mean()
-        error = f"its mean absolute error is {in_full(size, '.3g')}, and "
+        error = f"its mean absolute error is {in_full(size, '.3g')}"
+        if RELATIVE in comparison.metrics:
+            share_of_target = of_rows.relative_error(table)
+            error += f" (on average {share_of_target:.1%} of the target)"
+        error += ", and "
     return f"explains {_list(shares)}; {error}{share}"
 
 
@@ -436,7 +440,7 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     has_medians = comparison.likelihood == LOGARITHMS
     centre = "medians" if has_medians else "means"
     wrong = width_of_intervals(comparison)
-    shares = _explained_of(comparison, without_limits(_latest(comparison)))
+    shares = _explained_of(comparison, without_limits(latest_rows(comparison)))
     unknown = [f"'{name}'" for name, share in shares.items() if share <= 0.0]
     good = []
     if has_medians or not better:
@@ -477,7 +481,7 @@ def width_of_intervals(comparison: Comparison) -> str:
     """Word that intervals of numbers are too narrow or too wide, by more than chance;
     of windows in the latest, which has the most training rows.
     """
-    hits = of_rows.inside(_latest(comparison))
+    hits = of_rows.inside(latest_rows(comparison))
     if comparison.likelihood in COUNTS or hits.empty:
         return ""  # of whole numbers no interval holds exactly 90%
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue

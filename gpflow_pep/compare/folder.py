@@ -25,7 +25,7 @@ from ..engine.refusals import refusal
 MANIFEST = "files.json"
 #: The scores of the fits that have ended, while others are still trained.
 UNFINISHED = "unfinished.csv"
-FIGURES = ("scores", "predictions", "classes", "fit", "details")
+FIGURES = ("forecast", "scores", "predictions", "classes", "fit", "details")
 #: What a run may write into its folder.
 NAMES = (
     "report.html",

@@ -133,7 +133,7 @@ def _worst(comparison: Comparison) -> Iterator[list[str]]:
     """Give the head and the cells of the held-out rows with the lowest densities."""
     if comparison.best is not None:
         table = comparison.held_out[comparison.best].drop(
-            columns=["part", "pit"], errors="ignore"
+            columns=["part", "pit", "lower_50", "upper_50"], errors="ignore"
         )
         rows = table.nsmallest(MOST_WORST, "log_density")
         inputs = comparison.data.X.loc[rows.index].iloc[:, :WORST_INPUTS]

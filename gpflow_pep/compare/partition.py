@@ -14,12 +14,12 @@ import pandas as pd
 from sklearn import model_selection
 
 from ..engine.refusals import counted, refusal
-from ..tables import read_cells, recognise
 from ..tables.cleaning import Cleaned, clean
+from ..tables.conventions import MIN_ROWS
 from ..tables.dates import FORMS, as_month_with_point, may_be_months
 from ..tables.encodings import as_table, listed
 from ..tables.grades import order_of_labels, places_in
-from ..tables.suspicions import MIN_ROWS
+from ..tables.readings import Reading
 from .settings import Settings
 
 #: Names of columns that identify what has several rows; the first ones may name its
@@ -91,15 +91,12 @@ def clean_for(
             data._replace(warnings=[*data.warnings, *texts]), settings
         )
     else:
-        form = recognise(
-            table[name],
-            as_written=name in cleaning.get("as_written", ()),
-            conventions=data.X.attrs["conventions"],
-        )
-        if form.kind not in kinds:
-            raise _unfit(setting, table[name], form.kind, kinds)
-        blocks = read_cells(table[name], form).loc[data.X.index]
-        if setting == "time_column" and form.kind == "number":
+        literal = name in cleaning.get("as_written", ())
+        kind, values = _read(table[name], data, literal)
+        if kind not in kinds:
+            raise _unfit(setting, table[name], kind, kinds)
+        blocks = values.loc[data.X.index]
+        if setting == "time_column" and kind == "number":
             _check_that_time_rises(blocks)
         if not (there := blocks.notna()).all():
             data.notes.append(
@@ -276,26 +273,38 @@ def _times_and_groups(
     """
     times: list[tuple[bool, bool, str, int]] = []
     groups: list[tuple[bool, int, str]] = []
-    known, targets = data.X.attrs["conventions"], data.targets
+    targets = data.targets
     inputs = table.columns.difference([y.name for y in targets], sort=False)
     for name in map(str, inputs):
-        form = data.formats.get(name) or recognise(table[name], conventions=known)
-        if form.kind == "other":
+        kind, values = _read(table[name], data)
+        if kind == "other":
             continue
-        values = read_cells(table[name], form).dropna()
+        values = values.dropna()
         number = values.nunique()
-        is_year = form.kind == "number" and bool(_YEAR.fullmatch(name))
+        is_year = kind == "number" and bool(_YEAR.fullmatch(name))
         least = 3 if is_year else MIN_ROWS
-        if (is_year or form.kind == "date") and number >= least:
+        if (is_year or kind == "date") and number >= least:
             times.append((is_year, values.is_monotonic_increasing, name, number))
-        elif form.kind in ("number", "text") and not is_year:
-            is_named = _is_whose(name, number)
+        elif kind in ("number", "text") and not is_year:
+            is_named = is_whose(name, number)
             if _repeats(values, targets, is_named):
                 groups.append((not is_named, -number, name))
     return times, groups
 
 
-def _is_whose(name: str, number: int) -> bool:
+def _read(
+    column: "pd.Series[Any]", data: Cleaned, literal: bool = False
+) -> tuple[str, "pd.Series[Any]"]:
+    """Give the kind and the values of a column, as it was read if it is an input."""
+    name = str(column.name)
+    if name in data.X:
+        return data.formats[name].kind, data.X[name]
+    known = data.X.attrs["conventions"]
+    reading = Reading(column, known, literal)
+    return reading.form.kind, reading.values
+
+
+def is_whose(name: str, number: int) -> bool:
     """Whether a column of so many values has the name of an identifier."""
     if not _WHOSE.fullmatch(name):
         return False

@@ -5,7 +5,7 @@ TensorFlow.
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,21 +15,28 @@ from ..engine.refusals import refusal
 from ..tables import read_cells, recognise
 from ..tables.contents import GUESSED
 from ..tables.conventions import Conventions
-from ..tables.encodings import read_columns
+from ..tables.encodings import Columns, read_columns
 from ..tables.reading import read_table
 
 #: The remark on a row that is far from all training rows.
 FAR_AWAY = "far from all training rows"
 #: The median, and the ends of the central 90% interval.
 QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}
+#: And those of the central 50% interval, for the picture of a forecast.
+BANDS = QUANTILES | {"lower_50": 0.25, "upper_50": 0.75}
 
 
 def predictions(
-    model: Any, inputs: Any, classes: bool, **options: Any
+    model: Any,
+    inputs: Any,
+    classes: bool,
+    quantiles: Mapping[str, float] = QUANTILES,
+    **options: Any,
 ) -> dict[str, npt.NDArray[Any]]:
     """Predict y at rows, as columns of a table; of a class each probability is
     "p(name)", and of several targets each column is [N, P].
 
+    :param quantiles: The quantiles of a number, by the name of their column.
     :param options: Of ``predict`` and ``predict_quantiles``.
     """
     if classes:
@@ -39,9 +46,9 @@ def predictions(
             f"p({name})": probability[:, c] for c, name in enumerate(names)
         }
     mean, sd = model.predict(inputs, return_std=True, **options)
-    values = model.predict_quantiles(inputs, list(QUANTILES.values()), **options)
+    values = model.predict_quantiles(inputs, list(quantiles.values()), **options)
     values = np.moveaxis(values, -1, 0)
-    return {"mean": mean, "sd": sd, **dict(zip(QUANTILES, values, strict=True))}
+    return {"mean": mean, "sd": sd, **dict(zip(quantiles, values, strict=True))}
 
 
 def predictions_given_others(
@@ -78,34 +85,14 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     :raises ValueError: If the model is of another kind, or if the table lacks one of
         its columns.
     """
-    steps = [step for _, step in getattr(model, "steps", ())]
-    encoder = steps[0] if steps else model
-    if getattr(encoder, "formats", None) is None or not hasattr(
-        model, "feature_names_in_"
-    ):
-        expected = "a pipeline or a scorer for tables, as compare writes it"
-        raise refusal(
-            "model",
-            f"a {type(model).__name__}",
-            expected,
-            "Call the predict method of the object.",
-        )
-    names = list(
-        model.feature_names_in_
-    )  # where one is absent the message lists all others
-    cells = read_columns(
-        table[names] if {*names} <= {*table} else table, encoder.formats
-    )
-    inputs, predictor = (
-        (model[:-1].transform(cells), steps[-1]) if steps else (cells, model)
-    )
+    encoder, cells, predictor, inputs = prepared(model, table)
     targets = getattr(predictor, "target_names_", None)
     if (
         targets
         and getattr(predictor, "mixes_outputs_", False)
         and set(targets) & {*table.columns}
     ):
-        known = _known_targets(table, targets, encoder.conventions)
+        known = known_targets(table, targets, encoder.conventions)
         columns = predictions_given_others(predictor, inputs, known)
     else:
         columns = predictions(predictor, inputs, hasattr(model, "classes_"))
@@ -125,6 +112,41 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
     ]
     index = pd.RangeIndex(len(table))
     return pd.DataFrame({**columns, "unusual": remarks}, index=index)
+
+
+class Prepared(NamedTuple):
+    """The rows of a table, ready for a model.
+
+    :param encoder: The step that reads tables: the encoder of a pipeline, or a scorer.
+    :param cells: The columns of the model as the encoder reads them.
+    :param predictor: The step that predicts: the estimator of a pipeline, or a scorer.
+    :param inputs: The inputs of the predictor.
+    """
+
+    encoder: Any
+    cells: Columns
+    predictor: Any
+    inputs: Any
+
+
+def prepared(model: Any, table: pd.DataFrame) -> Prepared:
+    """Read the columns of a model in a table; see :func:`predict_table`."""
+    steps = [step for _, step in getattr(model, "steps", ())]
+    encoder = steps[0] if steps else model
+    formats = getattr(encoder, "formats", None)
+    if formats is None or not hasattr(model, "feature_names_in_"):
+        got, expected = (
+            f"a {type(model).__name__}",
+            "a pipeline or a scorer for tables, as compare writes it",
+        )
+        remedy = "Call the predict method of the object."
+        raise refusal("model", got, expected, remedy)
+    names = list(model.feature_names_in_)
+    # If one is absent, the message lists all others.
+    cells = read_columns(table[names] if {*names} <= {*table} else table, formats)
+    if not steps:
+        return Prepared(encoder, cells, model, cells)
+    return Prepared(encoder, cells, steps[-1], model[:-1].transform(cells))
 
 
 def as_cells(table: pd.DataFrame) -> pd.DataFrame:
@@ -173,10 +195,12 @@ def read_as_in_training(
     return read_table(path, **{**reading, "encoding": encoding})
 
 
-def _known_targets(
+def known_targets(
     table: pd.DataFrame, targets: Sequence[str], conventions: Conventions | None
 ) -> npt.NDArray[np.float64]:
-    """Read the targets that a table has, [N, P], NaN where there is none."""
+    """Read the targets that a table has, numbers, [N, P]; NaN if a cell is empty or the
+    table does not have the column.
+    """
     known = np.full((len(table), len(targets)), np.nan)
     marks = {
         name: table.attrs[name]

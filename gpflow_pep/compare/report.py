@@ -14,7 +14,7 @@ from ..engine.files import atomic_write, path_of, remove_written
 from ..estimators import export_numpy, save_estimator
 from ..estimators.exporting_numpy import why_no_scorer
 from .figures import figures as figures_of
-from .findings import summarise
+from .findings import latest_rows, summarise
 from .fit_warnings import warnings_named
 from .folder import (
     FOLDERS,
@@ -28,6 +28,7 @@ from .folder import (
 from .page import model_card, page
 from .predicting import as_cells
 from .run import Comparison
+from .service import promised_scores
 from .trials import Fit
 
 
@@ -97,15 +98,19 @@ def write_report(
 def _write_model(directory: Path, comparison: Comparison, command: str) -> list[Path]:
     """Write the model and its scorer, and remove what an earlier call wrote."""
     model, written = comparison.model, []
+    promised: list[dict[str, Any]] = []
     if model is not None:
+        targets = [str(column.name) for column in comparison.data.targets]
+        promised = promised_scores(latest_rows(comparison), targets)
+        card = model_card(comparison, command)
         written.append(directory / "model")
-        save_estimator(written[-1], model, card=model_card(comparison, command))
+        save_estimator(written[-1], model, card=card, promised=promised)
     for name in NAMES:
         if name not in (MANIFEST, UNFINISHED):
             (directory / name).unlink(missing_ok=True)
     if model is not None and not why_no_scorer(model):
         written.append(directory / "scorer")
-        export_numpy(written[-1], model)
+        export_numpy(written[-1], model, promised=promised)
     for name in FOLDERS:
         if directory / name not in written:
             remove_written(directory / name, FOLDERS[name])

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline
 from ..engine.refusals import refusal
 from ..estimators.single.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
-from ..tables.suspicions import MIN_ROWS
+from ..tables.conventions import MIN_ROWS
 from ..training.fitting.full_batch import one_blas_thread
 from .candidates import (
     DEFAULT,
@@ -36,7 +36,7 @@ from .scores import (
     Metric,
     difference_over_parts,
     difference_over_rows,
-    metrics_of,
+    metrics_for,
 )
 from .settings import Settings
 from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
@@ -91,7 +91,7 @@ class Comparison:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The scores of each fit; the first decides which model is saved."""
-        return metrics_of(self.data.kind, self.settings.metric)
+        return metrics_for(self.data, self.settings)
 
     @property
     def choices(self) -> list[str]:

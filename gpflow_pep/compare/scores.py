@@ -1,26 +1,28 @@
 """Predictions of held-out rows, their scores, and which of two models has the better
 one.
+
+scikit-learn and TensorFlow are imported where they are used, because ``gpflow-pep
+score`` needs neither.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
-from gpflow.base import AnyNDArray
 from scipy import stats
-from sklearn.metrics import (
-    accuracy_score,
-    mean_absolute_error,
-    precision_recall_fscore_support,
-    roc_auc_score,
-    root_mean_squared_error,
-)
-from sklearn.pipeline import Pipeline
 
-from ..estimators.classifier import log_of_labels
-from ..metrics import calibration
-from ..tables.cleaning import LIMIT
-from .predicting import predictions
+from ..tables.numbers import LIMIT
+from .predicting import QUANTILES, predictions
+
+if TYPE_CHECKING:
+    from sklearn.pipeline import Pipeline
+
+    from ..tables.cleaning import Cleaned
+    from .settings import Settings
+
+AnyNDArray: TypeAlias = npt.NDArray[Any]
 
 #: A difference is called clear where chance alone gives so large a one with at most
 #: this probability.
@@ -70,26 +72,43 @@ METRICS = {
         Metric("ece", "ECE", ".3f", "expected calibration error"),
     ),
 }
+#: The error of forecasts of positive numbers, in addition to these.
+RELATIVE = Metric(
+    "mape", "MAPE", ".1%", "mean absolute error as a percentage of the target"
+)
 
 
-def metrics_of(kind: str, decisive: str | None = None) -> tuple[Metric, ...]:
-    """Give the metrics of numbers or classes, that which decides first; None:
-    the NLPD.
+def metrics_for(data: "Cleaned", settings: "Settings") -> tuple[Metric, ...]:
+    """Give the metrics of a comparison: those of numbers or classes, and of forecasts
+    of positive numbers the relative error after the absolute one. The metric that
+    decides is the first.
     """
-    chosen = decisive or METRICS[kind][0].name
-    return tuple(sorted(METRICS[kind], key=lambda metric: metric.name != chosen))
+    metrics = list(METRICS[data.kind])
+    is_forecast = data.kind == "numbers" and settings.time_column is not None
+    if is_forecast and all((y.dropna() > 0.0).all() for y in data.targets):
+        metrics.insert(3, RELATIVE)
+    chosen = settings.metric or metrics[0].name
+    return tuple(sorted(metrics, key=lambda metric: metric.name != chosen))
 
 
 def held_out(
-    pipeline: Pipeline, X: pd.DataFrame, y: Any, classes: bool
+    pipeline: "Pipeline",
+    X: pd.DataFrame,
+    y: Any,
+    classes: bool,
+    quantiles: Mapping[str, float] = QUANTILES,
 ) -> pd.DataFrame:
     """Predict rows whose target is known: "true", :func:`predictions` and its
     "log_density"; and of one number with Gaussian noise "pit", the predicted
     probability of a smaller one. Of several targets there is a row for each that is
     known, with its name as "target".
+
+    :param quantiles: The quantiles of a number, by the name of their column.
     """
+    from ..estimators.classifier import log_of_labels
+
     estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
-    columns = predictions(estimator, inputs, classes)
+    columns = predictions(estimator, inputs, classes, quantiles)
     if classes:
         names = estimator.classes_
         probability = np.stack([columns[f"p({name})"] for name in names], axis=1)
@@ -99,8 +118,8 @@ def held_out(
         if LIMIT in getattr(y, "columns", ()):
             columns = {LIMIT: targets[:, 1], **columns}
             targets = targets[:, 0]
-        elif targets.ndim == 1 and hasattr(estimator, "_predictive"):
-            predictive = estimator._predictive(inputs)
+        elif targets.ndim == 1 and hasattr(estimator, "predictive"):
+            predictive = estimator.predictive(inputs)
             if predictive.noise == "Gaussian":
                 columns["pit"] = stats.norm.cdf(predictive.normal_scores(targets))
         if targets.ndim == 2:
@@ -124,6 +143,14 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     Compute the metrics of held-out rows; of several targets the mean over these, of
     errors divided by the standard deviation of the target.
     """
+    from sklearn.metrics import (
+        accuracy_score,
+        mean_absolute_error,
+        root_mean_squared_error,
+    )
+
+    from ..metrics import calibration
+
     if "target" in table:
         scaled = _in_units_of_spread(table).groupby("target", sort=False)
         each = [scores(part.drop(columns="target")) for _, part in scaled]
@@ -132,11 +159,12 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     if "mean" in table:
         table = without_limits(table)
         if table.empty:
-            return values | dict.fromkeys(("rmse", "mae", "coverage"), np.nan)
+            return values | dict.fromkeys(("rmse", "mae", "mape", "coverage"), np.nan)
         true, mean = table["true"], table["mean"]
         return values | {
             "rmse": float(root_mean_squared_error(true, mean)),
             "mae": float(mean_absolute_error(true, mean)),
+            "mape": relative_error(table),
             "coverage": float(inside(table).mean()),
         }
     labels, probability = class_indices(table)
@@ -147,6 +175,14 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
         "auc": area_under_curve(labels, probability),
         "ece": error,
     }
+
+
+def relative_error(table: pd.DataFrame) -> float:
+    """Compute the mean absolute error relative to the targets; NaN if one of these is
+    not positive.
+    """
+    true, mean = table["true"], table["mean"]
+    return float(((true - mean).abs() / true).mean()) if (true > 0.0).all() else np.nan
 
 
 def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
@@ -190,6 +226,8 @@ def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     :param labels: The number of each row's class, [N].
     :param probability: Of each class, [N, C].
     """
+    from sklearn.metrics import roc_auc_score
+
     if not np.isfinite(probability).all():
         return np.nan
     classes = [1] if probability.shape[1] == 2 else range(probability.shape[1])
@@ -205,6 +243,8 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
     the class) and "precision" (the fraction of the predictions of the class that are
     right), by class.
     """
+    from sklearn.metrics import precision_recall_fscore_support
+
     true, predicted = (table[name].astype(str) for name in ("true", "predicted"))
     names = pd.Index(sorted({*true, *predicted}), name="class")
     precision, recall, _, rows = precision_recall_fscore_support(
@@ -261,7 +301,7 @@ def difference_over_rows(
     errors is the mean difference of squared errors over their sum. The error of an area
     under the ROC curve, which is no mean over rows, is not known.
     """
-    losses, other_losses = (_row_losses(metric, part) for part in (table, other))
+    losses, other_losses = (row_losses(metric, part) for part in (table, other))
     if losses is None or other_losses is None:
         mean = metric.loss(scores(table)[metric.name]) - metric.loss(
             scores(other)[metric.name]
@@ -276,18 +316,22 @@ def difference_over_rows(
     return Difference(float(np.mean(gaps)), float(error), float(limit))
 
 
-def _row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
-    """Give a loss of each row whose mean the metric, or its square, is; None if there
-    is none.
+def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
+    """Give a value of each row whose mean is the metric, or for the RMSE its square;
+    None if there is none.
     """
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()
-    if metric.name in ("rmse", "mae"):
+    if metric.name in ("rmse", "mae", "mape"):
         table = without_limits(table)
         table = _in_units_of_spread(table) if "target" in table else table
         size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
+        if metric.name == "mape":
+            return size / table["true"].to_numpy()
         return size**2 if metric.name == "rmse" else size
     if metric.name == "error":
         wrong = table["predicted"].astype(str) != table["true"].astype(str)
         return wrong.to_numpy(dtype=np.float64)
+    if metric.name == "coverage":
+        return inside(table).to_numpy(dtype=np.float64)
     return None

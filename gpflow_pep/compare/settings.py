@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import click
 import numpy as np
 
-from ..engine.refusals import refusal
+from ..engine.refusals import as_code, refusal
 
 #: Rules for initial inducing points, and their names in the estimators.
 INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
@@ -286,7 +286,7 @@ class Settings:
             if not allowed.allows(value):
                 shown = list(value) if isinstance(value, tuple) else value
                 raise refusal(
-                    setting.name, repr(shown), allowed.expected, allowed.remedy
+                    setting.name, as_code(shown), allowed.expected, allowed.remedy
                 )
         self._check_together()
 

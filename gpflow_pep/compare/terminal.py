@@ -23,6 +23,7 @@ from .findings import (
 )
 from .run import Comparison
 from .scores import Metric, in_full
+from .series import SAME_SEASON, season_of
 
 MARKS = {
     SAVED: "*",
@@ -149,6 +150,9 @@ def legend(comparison: Comparison) -> str:
     )
     text = f"Mean ± standard error over {counted(count, part)}."
     text += f" {comparison.settings.how_split()[1]}"
+    if SAME_SEASON in comparison.candidates:
+        season = season_of(comparison.data.blocks)
+        text += f" '{SAME_SEASON}' repeats the value of a {season} before."
     if len(comparison.data.targets) > 1:
         text += (
             " Scores are means over targets; errors are in units of their standard"

@@ -19,13 +19,16 @@ from threadpoolctl import threadpool_limits
 
 from ..engine.checks import reason
 from ..engine.refusals import counted
+from ..estimators import DrawingPipeline
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
 from .candidates import DEFAULT, SINGLE, holds_rows_out, make_candidates
 from .fit_warnings import plain
 from .partition import parts_of
+from .predicting import BANDS, QUANTILES
 from .process import unpickled
-from .scores import held_out, metrics_of, scores
+from .scores import held_out, metrics_for, scores
+from .series import LAST_VALUE, SAME_SEASON, RowsInTime, rows_in_time
 from .settings import Settings
 from .trees import TREES, TreeColumns
 
@@ -110,7 +113,9 @@ class Trials:
         self.data, self.settings = data, settings
         self.candidates = make_candidates(data, settings)
         self.parts = list(parts_of(data, settings))
-        self.metrics = metrics_of(data.kind, settings.metric)
+        self.metrics = metrics_for(data, settings)
+        is_in_time = settings.time_column is not None
+        self.rows_in_time = rows_in_time(data) if is_in_time else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return unpickled, (pickle.dumps((Trials, self.__dict__)),)
@@ -166,8 +171,15 @@ class Trials:
         if pipeline is None:
             return outcome._replace(fit=fit)
         try:
-            table = held_out(pipeline, *self._rows(test), self.data.kind == "classes")
-            fit = fit._replace(scores=scores(table))
+            table = held_out(
+                pipeline,
+                *self._rows(test),
+                self.data.kind == "classes",
+                QUANTILES if self.rows_in_time is None else BANDS,
+            )
+            values = scores(table)
+            of_metrics = {metric.name: values[metric.name] for metric in self.metrics}
+            fit = fit._replace(scores=of_metrics)
         except _FAILURES as error:
             return outcome._replace(fit=_failed(fit, error), pipeline=None)
         table.insert(0, "part", fit.part)
@@ -224,13 +236,16 @@ class Trials:
         prepare: Any = make_preparation(self.data.X, self.data.formats)
         if name == TREES:
             prepare = TreeColumns(prepare.formats)
+        if name in (LAST_VALUE, SAME_SEASON):
+            prepare = RowsInTime(self.rows_in_time)
         options: dict[str, Any] = {}
         if holds_rows_out(estimator):
             options["model__held_out"] = self._held_out_in(rows)
         self._set_time(name, estimator, prepare, X)
         if "max_seconds" in estimator.get_params():
             estimator.set_params(max_seconds=seconds)
-        pipeline, trained = Pipeline([("prepare", prepare), ("model", estimator)]), None
+        pipeline = DrawingPipeline([("prepare", prepare), ("model", estimator)])
+        trained = None
         began, overhead = time.perf_counter(), 0.0
         fit = Fit(name, trial.part, {}, np.nan, 0.0, 0, True, "", len(X))
         try:

@@ -45,10 +45,10 @@ def cuts_reported() -> Iterator[None]:
     largest = max((np.max(change) for change in changes), default=0.0)
     if largest <= REPORTED:
         return
-    number = sum(int(np.sum(change > REPORTED)) for change in changes)
+    num_cut = sum(int(np.sum(change > REPORTED)) for change in changes)
     share = f"{100.0 * min(largest, 1.0):.1g}%"
     text = (
-        f"Rounding made the variance of f negative in {counted(number, 'prediction')}"
+        f"Rounding made the variance of f negative in {counted(num_cut, 'prediction')}"
         " of a row by a model. It was set to 0, which changes the variance of y by up"
         f" to {share}. Standard deviations of these rows are unreliable. The noise is"
         " tiny compared with the variance of the kernel: give y with more digits, use"

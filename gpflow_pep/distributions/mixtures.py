@@ -49,10 +49,12 @@ def mixed_moments(
 
 
 def mixed_probabilities(
-    weights: Array, parts: Iterable[Array], recalibration: Recalibration | None = None
+    weights: Array,
+    by_component: Iterable[Array],
+    recalibration: Recalibration | None = None,
 ) -> Array:
     """Mix probabilities of classes, [N, C] of each component, and recalibrate them."""
-    mixed = np.asarray(weighted_sum(weights, parts))
+    mixed = np.asarray(weighted_sum(weights, by_component))
     return mixed if recalibration is None else recalibration.probabilities(mixed)
 
 

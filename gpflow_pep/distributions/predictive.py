@@ -14,7 +14,8 @@ from .recalibration import Recalibration
 from .units import Array, Units
 
 #: Steps of Newton's method for a quantile, and halvings of an interval after them.
-_NEWTON_STEPS, _BISECTIONS = 12, 60
+_NEWTON_STEPS = 12
+_BISECTIONS = 60
 #: A step is the last where it is this much of the quantile and the smallest standard
 #: deviation.
 _TOLERANCE = 1e-14
@@ -53,7 +54,7 @@ class Predictive(NamedTuple):
     @classmethod
     def mixed(
         cls,
-        parts: "Sequence[Predictive]",
+        predictives: "Sequence[Predictive]",
         weights: Array,
         mean_weights: Array | None = None,
         recalibration: Recalibration | None = None,
@@ -61,23 +62,32 @@ class Predictive(NamedTuple):
         """Mix the distributions of the same rows, whose components become those of the
         mixture.
 
-        :param parts: None of them recalibrated.
+        :param predictives: None of them recalibrated.
         :param weights: Of the parts, [K], of sum 1.
         :param mean_weights: Of the parts' means, [K], of sum 1; None: the weights.
         """
+
+        if len(predictives) == 1:
+            return predictives[0]._replace(recalibration=recalibration)
 
         def product(shares: Array, inside: Sequence[Array]) -> Array:
             return np.concatenate([a * b for a, b in zip(shares, inside, strict=True)])
 
         of_means = [
-            p.weights if p.mean_weights is None else p.mean_weights for p in parts
+            p.weights if p.mean_weights is None else p.mean_weights for p in predictives
         ]
-        others = [part.noise for part in parts if part.noise != "Gaussian"]
+        others = [
+            predictive.noise
+            for predictive in predictives
+            if predictive.noise != "Gaussian"
+        ]
         return cls(
-            np.concatenate([part.means for part in parts]),
-            np.concatenate([part.variances for part in parts]),
-            product(weights, [part.weights for part in parts]),
-            tuple(units for part in parts for units in part._every_units),
+            np.concatenate([predictive.means for predictive in predictives]),
+            np.concatenate([predictive.variances for predictive in predictives]),
+            product(weights, [predictive.weights for predictive in predictives]),
+            tuple(
+                units for predictive in predictives for units in predictive._every_units
+            ),
             others[0] if others else "Gaussian",
             product(weights if mean_weights is None else mean_weights, of_means),
             recalibration,
@@ -93,13 +103,16 @@ class Predictive(NamedTuple):
         :raises ValueError: If one is not finite.
         """
         components = zip(self._every_units, self.means, self.variances, strict=True)
-        parts = [units.moments(mean, variance) for units, mean, variance in components]
-        means, variances = zip(*parts, strict=True)
+        by_component = [
+            units.moments(mean, variance) for units, mean, variance in components
+        ]
+        means, variances = zip(*by_component, strict=True)
         mean, variance = mixed_moments(self.weights, means, variances)
         if self.recalibration is not None:
             variance = self.recalibration.spread * variance
         if self.mean_weights is not None:
-            mixture, mean = mean, weighted_sum(self.mean_weights, means)
+            mixture = mean
+            mean = weighted_sum(self.mean_weights, means)
             variance = variance + (mixture - mean) ** 2
         return mean, require_finite(variance)  # it is not finite where a mean is not
 
@@ -173,14 +186,17 @@ class Predictive(NamedTuple):
         """
         heaviest = self._every_units[int(np.argmax(self.weights))]
         several = not isinstance(self.units, Units)
-        means, sd = self.means[:, None, rows], np.sqrt(self.variances[:, None, rows])
+        means = self.means[:, None, rows]
+        sd = np.sqrt(self.variances[:, None, rows])
         by_component = means + sd * z
         if several:
             pairs = zip(self._every_units, by_component, strict=True)
-            targets = [units.inverse_transform(part) for units, part in pairs]
-            by_component = np.stack([heaviest.transform(part) for part in targets])
-        low, high = by_component.min(axis=0), by_component.max(axis=0)
-        x, smallest = np.tensordot(self.weights, by_component, 1), sd.min(axis=0)
+            targets = [units.inverse_transform(values) for units, values in pairs]
+            by_component = np.stack([heaviest.transform(values) for values in targets])
+        low = by_component.min(axis=0)
+        high = by_component.max(axis=0)
+        x = np.tensordot(self.weights, by_component, 1)
+        smallest = sd.min(axis=0)
         cut = self._replace(means=means, variances=sd**2)
         for step in range(_NEWTON_STEPS + _BISECTIONS):
             if several:
@@ -188,10 +204,12 @@ class Predictive(NamedTuple):
                 standardised, slopes = cut._standardised(y)
                 slopes = slopes - heaviest.log_slope(y)
             else:
-                standardised, slopes = (x - means) / sd, -np.log(sd)
+                standardised = (x - means) / sd
+                slopes = -np.log(sd)
             excess = _normal_scores(standardised, self.weights) - z
             below = excess < 0.0
-            low, high = np.where(below, x, low), np.where(below, high, x)
+            low = np.where(below, x, low)
+            high = np.where(below, high, x)
             following = 0.5 * (low + high)
             if step < _NEWTON_STEPS:
                 with np.errstate(all="ignore"):  # such a step leaves the interval
@@ -203,7 +221,8 @@ class Predictive(NamedTuple):
                 following = np.where(
                     (newton >= low) & (newton <= high), newton, following
                 )
-            moved, x = np.abs(following - x), following
+            moved = np.abs(following - x)
+            x = following
             if np.all(moved <= _TOLERANCE * (np.abs(x) + smallest)):
                 break
         return heaviest.inverse_transform(x)
@@ -225,8 +244,11 @@ class Predictive(NamedTuple):
 
     def column(self, p: int) -> "Predictive":
         """Give the distributions of one of several outputs, [N]."""
-        units = tuple(part.column(p) for part in self._every_units)
-        means, variances = self.means[..., p], self.variances[..., p]
+        units = tuple(
+            units_of_columns.column(p) for units_of_columns in self._every_units
+        )
+        means = self.means[..., p]
+        variances = self.variances[..., p]
         return self._replace(means=means, variances=variances, units=units)
 
     @property
@@ -252,12 +274,14 @@ class PredictiveOfColumns(NamedTuple):
 
     def without_recalibration(self) -> "PredictiveOfColumns":
         """Give the mixtures alone."""
-        columns = tuple(part.without_recalibration() for part in self.columns)
+        columns = tuple(column.without_recalibration() for column in self.columns)
         return PredictiveOfColumns(columns)
 
     def moments(self) -> tuple[Array, Array]:
         """Compute mean and variance, [N, P] each."""
-        means, variances = zip(*(part.moments() for part in self.columns), strict=True)
+        means, variances = zip(
+            *(column.moments() for column in self.columns), strict=True
+        )
         return np.stack(means, axis=1), np.stack(variances, axis=1)
 
     def quantiles(self, q: Array) -> Array:
@@ -265,17 +289,21 @@ class PredictiveOfColumns(NamedTuple):
 
         :param q: Probabilities in (0, 1), [Q].
         """
-        return np.stack([part.quantiles(q) for part in self.columns], axis=1)
+        return np.stack([column.quantiles(q) for column in self.columns], axis=1)
 
     def log_densities(self, y: Array) -> Array:
         """Compute log densities of targets, [N, P]; NaN of NaN."""
         pairs = zip(self.columns, y.T, strict=True)
-        return np.stack([part.log_densities(values) for part, values in pairs], axis=1)
+        return np.stack(
+            [column.log_densities(values) for column, values in pairs], axis=1
+        )
 
     def normal_scores(self, y: Array) -> Array:
         """Compute the normal scores of targets, [N, P]; NaN of NaN."""
         pairs = zip(self.columns, y.T, strict=True)
-        return np.stack([part.normal_scores(values) for part, values in pairs], axis=1)
+        return np.stack(
+            [column.normal_scores(values) for column, values in pairs], axis=1
+        )
 
 
 def require_finite(values: Array) -> Array:

@@ -11,7 +11,8 @@ _LOG_ROOT = 0.5 * np.log(2.0 * np.pi)
 #: Degrees of freedom that a recalibration chooses from; None: infinitely many.
 _DEGREES = (None, 50.0, 20.0, 10.0, 7.0, 5.0, 4.0, 3.0)
 #: The largest of them that is finite, and the smallest, as variances need more than 2.
-_MOST_FINITE, _LEAST_DEGREES = 50.0, 3.0
+_MOST_FINITE = 50.0
+_LEAST_DEGREES = 3.0
 #: Steps of the fixed point of a scale, each of which leaves less than half of the
 #: error.
 _SCALE_STEPS = 50
@@ -119,7 +120,8 @@ class Recalibration(NamedTuple):
             return self.scale * scores
         # By the probability between -x and x, or outside of it: stdtrit is off by 3e-8
         # about 0.
-        size, half = np.abs(scores), 0.5 * self.nu
+        size = np.abs(scores)
+        half = 0.5 * self.nu
         inside = betaincinv(0.5, half, erf(np.minimum(size, 1.0) / np.sqrt(2.0)))
         outside = betaincinv(half, 0.5, 2.0 * ndtr(-np.maximum(size, 1.0)))
         ratio = np.where(size > 1.0, (1.0 - outside) / outside, inside / (1.0 - inside))

@@ -46,23 +46,24 @@ class Units(NamedTuple):
     def of_columns(cls, scale: Any, offset: Any, logarithm: bool = False) -> "Units":
         """Give the units of columns, [P] each; of one column they are numbers."""
         if np.size(scale) == 1:
-            scale, offset = float(np.ravel(scale)[0]), float(np.ravel(offset)[0])
+            scale = float(np.ravel(scale)[0])
+            offset = float(np.ravel(offset)[0])
         return cls(scale, offset, logarithm)
 
     @classmethod
     def of_scaler(cls, scaler: Mapping[str, Any]) -> "Units":
         """Give the units by the attributes of a ``StandardScaler``."""
-        number = scaler["n_features_in_"]
+        num_columns = scaler["n_features_in_"]
         return cls.of_columns(
-            scaler["scale_"] if scaler["with_std"] else np.ones(number),
-            scaler["mean_"] if scaler["with_mean"] else np.zeros(number),
+            scaler["scale_"] if scaler["with_std"] else np.ones(num_columns),
+            scaler["mean_"] if scaler["with_mean"] else np.zeros(num_columns),
         )
 
     def column(self, p: int) -> "Units":
         """Give the units of one of several columns."""
-        parts = (self.scale, self.offset, self.skew, self.tails)
+        fields = (self.scale, self.offset, self.skew, self.tails)
         scale, offset, skew, tails = (
-            float(np.ravel(part)[p if np.size(part) > 1 else 0]) for part in parts
+            float(np.ravel(field)[p if np.size(field) > 1 else 0]) for field in fields
         )
         return Units(scale, offset, self.logarithm, skew, tails)
 
@@ -123,7 +124,8 @@ class Units(NamedTuple):
             y = self.inverse_transform(mean + np.sqrt(variance) * nodes)
             expected = np.tensordot(NODE_WEIGHTS, y, 1)
             return expected, np.tensordot(NODE_WEIGHTS, (y - expected) ** 2, 1)
-        mean, variance = self.scale * mean + self.offset, self.scale**2 * variance
+        mean = self.scale * mean + self.offset
+        variance = self.scale**2 * variance
         if not self.logarithm:
             return mean, variance
         expected = np.exp(mean + 0.5 * variance)

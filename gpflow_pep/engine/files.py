@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 #: What the folder of a saved estimator and of a scorer is described by: which versions
 #: wrote it, and which files it has.
-MODEL, SCORER = "model.json", "scorer.json"
-_BEGIN, _END = ".gpflow_pep-", ".unfinished"
+MODEL = "model.json"
+SCORER = "scorer.json"
+_BEGIN = ".gpflow_pep-"
+_END = ".unfinished"
 
 
 @contextmanager
@@ -160,7 +162,8 @@ def only_writer(folder: Path) -> Iterator[bool | None]:
     system does not show it (Windows, some networks). However the process ends, another
     one can begin.
     """
-    place, alone = None, None
+    place = None
+    alone = None
     try:
         import fcntl
 
@@ -282,12 +285,12 @@ def check_present(folder: Path, names: Collection[str], remedy: str) -> None:
             hidden = (
                 [] if folder.exists() else unfinished_folders(folder.resolve().parent)
             )
-            left = [
+            absent = [
                 str(path.parent) for work in hidden for path in work.glob(f"*/{name}")
             ]
             where = (
-                f" (a process that was killed has left {' and '.join(left)})"
-                if left
+                f" (a process that was killed has left {' and '.join(absent)})"
+                if absent
                 else ""
             )
             raise refusal(

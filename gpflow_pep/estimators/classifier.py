@@ -5,30 +5,22 @@ from typing import Any
 
 import gpflow
 import numpy as np
-from gpflow.base import AnyNDArray, RegressionData
+from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
-from gpflow.models import GPModel
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ..distributions.cutting import cuts_reported
-from ..distributions.mixtures import mixed_probabilities
-from ..engine import factors
-from ..engine.checks import refusal
-from ..models import PEPClassification
-from ..scoring.components import predict_probabilities
+from ..engine.checks import as_code, refusal
 from ..tables.grades import order_of_labels, places_in
-from ..training import Ensemble, ensemble_with_near_labels
-from ..training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
-from .base import PREDICTION_CHUNK, PEPEstimator
-from .recipe.classes import fit_class_stack
+from .base import PEPEstimator
+from .recipe.classes import fit_classes
+from .recipe.mixture import Mixture
+from .recipe.recipe import settings_of_one_model
+from .single.classes import SingleClassifier
 from .single.inputs import check_table, filled, refuse_missing
-from .single.parts import CLASSES, make_likelihood, wants_near_rows
-
-#: The share of ``max_seconds`` that is spent on training predictions from near rows.
-SHARE_OF_NEAR_ROWS = 0.25
 
 
 class PEPClassifier(ClassifierMixin, PEPEstimator):
@@ -77,6 +69,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     .. seealso:: :class:`PEPRegressor`, :doc:`/estimators`, and :ref:`imbalanced`.
     """
 
+    single_model = SingleClassifier
+    mixture_: Mixture
     classes_: AnyNDArray
 
     def __init__(
@@ -144,33 +138,20 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            got = f"one class, {self.classes_[0]!r}"
+            got = f"one class, {as_code(self.classes_[0])}"
             raise refusal("y", got, "two or more", "Add rows of another class.")
         Y = numbers[:, None].astype(gpflow.default_float())
         given = X
-        X, Y = self._known_rows(X, Y)
-        Y = self._in_order(Y)
-        if self._names_a_model or len(X) < 2:
-            self._fit_one(X, Y)
-        else:
-            seconds = np.inf if self.max_seconds is None else self.max_seconds
-            self._set_stack(fit_class_stack(self, X, Y, seconds))
-        return given
-
-    def _fit_one(self, X: AnyNDArray, Y: AnyNDArray, start: None = None) -> None:
-        """Train the single model that the settings describe."""
-        self._stack = None
-        Y = self._in_order(Y)
-        self._has_many_rows = len(X) >= LEAST_ROWS
-        self._train(self._scaled_rows(X), Y)
-
-    def _in_order(self, Y: AnyNDArray) -> AnyNDArray:
-        """Put classes in their order, if the likelihood needs one; number labels so."""
+        settings = self._settings(order=None, num_classes=len(self.classes_))
+        is_one_model = bool(settings_of_one_model(settings))
+        X, Y = self._known_rows(X, Y, is_one_model)
         places = self._places_in_order()
-        if places is None:
-            return Y
-        self.classes_ = self.classes_[places]
-        return np.argsort(places)[Y.astype(int)].astype(Y.dtype)
+        if places is not None:
+            self.classes_ = self.classes_[places]
+            Y = np.argsort(places)[Y.astype(int)].astype(Y.dtype)
+        kind, before = self.single_model, self._last_model()
+        self.mixture_ = fit_classes(kind, settings, self.classes_, X, Y, before)
+        return given
 
     def _places_in_order(self) -> AnyNDArray | None:
         """Return the places of the sorted labels in their order; None if they stay as
@@ -217,35 +198,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :raises ValueError: If the columns are not those that the model was trained on.
         """
-        X, stack = self._rows(X), self._stack
-        if stack is None:
-            return self._probabilities(X)
-        parts = [
-            part._probabilities(X)[:, part.columns_of(self)]
-            for part in stack.components
-        ]
-        return mixed_probabilities(stack.weights, parts, self.recalibration_)
-
-    def columns_of(self, whole: "PEPClassifier") -> list[int]:
-        """Find the columns of this component's probabilities in the order of the
-        classes of the whole; a component may order its classes differently.
-        """
-        known = self.classes_.tolist()
-        return [known.index(label) for label in whole.classes_.tolist()]
-
-    def _probabilities(self, X: AnyNDArray) -> AnyNDArray:
-        """Predict the class probabilities of this single model, at rows in original
-        units.
-        """
-        X = self._in_units(X)
-        parts, weights = self._mixture_in_numpy()
-        if parts:
-            return predict_probabilities(parts, weights, X)
-        (probability,) = self._predicted(
-            X, self.posterior_.predict_probabilities, PREDICTION_CHUNK
-        )
-        # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
-        return np.asarray(probability / probability.sum(axis=1, keepdims=True))
+        rows = self.checked_inputs(X)
+        return self.mixture_.probabilities(rows)
 
     def predict_log_proba(self, X: Any) -> AnyNDArray:
         """Predict the logarithms of :meth:`predict_proba`, [N, C]."""
@@ -268,64 +222,6 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """
         return log_of_labels(self.predict_proba(X), self.classes_, y)
 
-    def _make_likelihood(self) -> Likelihood:
-        num_classes = len(self.classes_)
-        name = self.likelihood
-        if isinstance(name, str) and name == "auto":
-            name = "bernoulli" if num_classes == 2 else "softmax"
-        arguments = (
-            () if isinstance(name, str) and name == "bernoulli" else (num_classes,)
-        )
-        likelihood = make_likelihood(name, CLASSES, *arguments)
-        number = factors.num_classes(likelihood)
-        if number != num_classes:
-            kind = name if isinstance(name, str) else type(name).__name__
-            expected = f"a likelihood of as many classes as y has, and not of {number}"
-            remedy = (
-                "Use 'auto', 'softmax', 'multiclass' or 'ordinal', or correct its"
-                " number of classes."
-            )
-            raise refusal(
-                "likelihood", f"{kind!r} for {num_classes} classes", expected, remedy
-            )
-        return likelihood
-
-    def _make_model(
-        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
-    ) -> GPModel:
-        kernel, likelihood, points = parts
-        return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
-
-    @property
-    def _tries_near_labels(self) -> bool:
-        """Return whether a fit may train a model for predictions from near rows."""
-        if not wants_near_rows(self.near_rows):
-            return False
-        return self._has_many_rows and takes_near_labels(
-            self.kernel, self._make_likelihood()
-        )
-
-    def _seconds_of_points(self) -> float:
-        seconds = super()._seconds_of_points()
-        if seconds == np.inf or not self._tries_near_labels:
-            return seconds
-        return (1.0 - SHARE_OF_NEAR_ROWS) * seconds
-
-    def _with_near_labels(
-        self, model: GPModel | Ensemble, data: RegressionData, seed: int
-    ) -> GPModel | Ensemble:
-        if not self._tries_near_labels:
-            return model
-        share = 1.0 if self.record_ is None else SHARE_OF_NEAR_ROWS
-        options: dict[str, Any] = {"seed": seed, "progress": self.verbose}
-        options["seconds"] = (
-            None if self.max_seconds is None else share * self.max_seconds
-        )
-        number = min(STEPS, self.max_iterations)
-        return (
-            ensemble_with_near_labels(model, data, num_steps=number, **options) or model
-        )
-
 
 def _are_in_order(named: Any) -> bool:
     return "ordinal" in (named, type(named).__name__.lower())
@@ -345,6 +241,6 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     places = np.minimum(np.searchsorted(classes, y, sorter=order), len(classes) - 1)
     place = order[places]
     if not np.array_equal(classes[place], y):
-        got = f"labels that are not among {list(classes)}"
+        got = f"labels that are not among {as_code(list(classes))}"
         raise refusal("y", got, "these classes", "Leave out rows of other classes.")
     return np.asarray(np.log(probability[np.arange(len(y)), place]))

@@ -19,10 +19,12 @@ from ..models import ARPEP, PEP, PEPClassification, PEPRegression
 from ..training.choosing.ensemble import Ensemble, components
 from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .recipe.stack import Stack
+from .recipe.mixture import ColumnMixture, Mixture
 from .regressor import PEPRegressor
 from .rows_held import RowsHeld
 from .single.describing import Described, Describer, Loader, check_same
+from .single.model import SingleModel
+from .single.settings import Settings
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {
@@ -39,27 +41,24 @@ _OPTIONS: dict[str, tuple[str, ...]] = {
 }
 _SETTINGS = ("max_sweeps", "tolerance")
 _FITTED = (
-    *(
-        "n_iter_",
-        "n_features_in_",
-        "feature_names_in_",
-        "classes_",
-        "alpha_",
-        "n_outputs_",
-    ),
+    "n_features_in_",
+    "feature_names_in_",
+    "classes_",
+    "n_outputs_",
     "target_names_",
 )
 _SCALER = (
-    *(
-        "with_mean",
-        "with_std",
-        "mean_",
-        "var_",
-        "scale_",
-        "n_samples_seen_",
-        "n_features_in_",
-    ),
+    "with_mean",
+    "with_std",
+    "mean_",
+    "var_",
+    "scale_",
+    "n_samples_seen_",
+    "n_features_in_",
 )
+#: What describes how the components of a mixture, or those of columns, are mixed.
+_MIXTURE = "lines", "weights", "mean_weights", "recalibration"
+_COLUMNS = "lines", "places", "known_places"
 
 
 def describe_estimator(
@@ -84,34 +83,15 @@ def describe_estimator(
             key: describe(value, f"{name}.{key}") for key, value in parameters
         },
     }
-    if not hasattr(estimator, "model_"):
+    if not hasattr(estimator, "mixture_"):
         return described
     fitted = [key for key in _FITTED if key in vars(estimator)]
     described["fitted"] = {
         key: describe(getattr(estimator, key), key) for key in fitted
     }
-    held = getattr(estimator, "rows_held_", None)
-    if held is not None:  # a component has none
-        described["training_rows"] = held.in_model()
-        described["rows_held"] = describe(held, "rows_held_")
-    stack = getattr(estimator, "_stack", None)
-    if stack is not None:
-        described["components"] = [
-            describe_estimator(p, describe) for p in stack.components
-        ]
-        described["stack"] = describe_stack(stack, describe)
-        return described
-    _ = estimator.posterior_  # computed first, as it can move sites a little
-    described["inputs"] = describe_scaler(estimator._scaler, describe)
-    model = estimator.model_
-    if isinstance(model, Ensemble):
-        described["mixture"] = _describe_ensemble(model, describe)
-    else:
-        described["model"] = _describe_model(model, describe)
-    if estimator.alpha_scores_ is not None:
-        described["alpha_scores"] = list(map(list, estimator.alpha_scores_.items()))
-    if isinstance(estimator, PEPRegressor):
-        described["target"] = describe(estimator._target, "target")
+    described["training_rows"] = estimator.rows_held_.in_model()
+    described["rows_held"] = describe(estimator.rows_held_, "rows_held_")
+    described["mixture"] = _describe_mixture(estimator.mixture_, describe)
     return described
 
 
@@ -128,30 +108,92 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
     for name in _FITTED:
         if name in described["fitted"]:
             setattr(estimator, name, load(described["fitted"][name]))
-    if "rows_held" in described:
-        estimator.rows_held_ = RowsHeld(**load(described["rows_held"]))
-    if "components" in described:
-        estimator._set_stack(_construct_stack(described, load))
-        return estimator
-    scores = described.get("alpha_scores")
-    estimator.alpha_scores_ = None if scores is None else dict(scores)
-    estimator._scaler = _construct_scaler(described["inputs"], load)
-    if isinstance(estimator, PEPRegressor):
-        estimator._target = Units(**load(described["target"]))
-    if "mixture" in described:
-        estimator._set_model(_construct_ensemble(described["mixture"], load))
-    else:
-        estimator._set_model(_construct_model(described["model"], load))
+    estimator.rows_held_ = RowsHeld(**load(described["rows_held"]))
+    mixture = _construct_mixture(estimator.single_model, described["mixture"], load)
+    estimator.mixture_ = mixture
     return estimator
 
 
-def _construct_stack(described: dict[str, Described], load: Loader) -> Stack:
-    stack = load(described["stack"])
-    if stack["recalibration"] is not None:
-        stack["recalibration"] = Recalibration(**stack["recalibration"])
-    parts = [construct_estimator(part, load) for part in described["components"]]
-    stack["components"] = tuple(parts)
-    return Stack(**stack)
+def _describe_mixture(
+    mixture: Mixture | ColumnMixture, describe: Describer
+) -> dict[str, Described]:
+    """Describe single models and how they are mixed, or mixtures and their columns."""
+    if isinstance(mixture, ColumnMixture):
+        described = {name: describe(getattr(mixture, name), name) for name in _COLUMNS}
+        described["columns"] = [
+            _describe_mixture(part, describe) for part in mixture.components
+        ]
+        return described
+    described = {"mixed": describe_mixing(mixture, describe)}
+    described["settings"] = _describe_settings(mixture.settings, describe)
+    described["components"] = [
+        _describe_single(single, describe) for single in mixture.components
+    ]
+    return described
+
+
+def _construct_mixture(
+    kind: type[SingleModel], described: dict[str, Described], load: Loader
+) -> Any:
+    if "columns" in described:
+        parts = [_construct_mixture(kind, each, load) for each in described["columns"]]
+        values = {name: load(described[name]) for name in _COLUMNS}
+        return ColumnMixture(tuple(parts), **values)
+    mixed = load(described["mixed"])
+    if mixed["recalibration"] is not None:
+        mixed["recalibration"] = Recalibration(**mixed["recalibration"])
+    settings = _construct_settings(described["settings"], load)
+    singles = [_construct_single(kind, each, load) for each in described["components"]]
+    return Mixture(tuple(singles), settings, **mixed)
+
+
+def describe_mixing(mixture: Mixture, describe: Describer) -> dict[str, Described]:
+    """Describe how the components of a mixture are mixed."""
+    return {name: describe(getattr(mixture, name), name) for name in _MIXTURE}
+
+
+def _describe_settings(settings: Settings, describe: Describer) -> dict[str, Described]:
+    values = vars(settings).items()
+    return {name: describe(value, f"settings.{name}") for name, value in values}
+
+
+def _construct_settings(described: dict[str, Described], load: Loader) -> Settings:
+    return Settings(**{name: load(value) for name, value in described.items()})
+
+
+def _describe_single(single: SingleModel, describe: Describer) -> dict[str, Described]:
+    _ = single.posterior  # computed first, as it can move sites a little
+    described: dict[str, Described] = {
+        "settings": _describe_settings(single.settings, describe),
+        "num_iterations": describe(single.num_iterations, "num_iterations"),
+        "inputs": describe_scaler(single.scaler, describe),
+        "target": describe(single.units, "target"),
+    }
+    if isinstance(single.model, Ensemble):
+        described["ensemble"] = _describe_ensemble(single.model, describe)
+    else:
+        described["model"] = _describe_model(single.model, describe)
+    if single.alpha_scores is not None:
+        described["alpha_scores"] = list(map(list, single.alpha_scores.items()))
+    return described
+
+
+def _construct_single(
+    kind: type[SingleModel], described: dict[str, Described], load: Loader
+) -> SingleModel:
+    single = kind(_construct_settings(described["settings"], load))
+    single.num_iterations = load(described["num_iterations"])
+    single.scaler = _construct_scaler(described["inputs"], load)
+    if described["target"] is not None:
+        single.units = Units(**load(described["target"]))
+        single.num_outputs = int(np.size(single.units.scale))
+    if "alpha_scores" in described:
+        single.alpha_scores = dict(described["alpha_scores"])
+    if "ensemble" in described:
+        single.set_model(_construct_ensemble(described["ensemble"], load))
+    else:
+        single.set_model(_construct_model(described["model"], load))
+    return single
 
 
 def _construct_ensemble(described: dict[str, Described], load: Loader) -> Ensemble:
@@ -177,23 +219,20 @@ def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Descri
 
 def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
     """Refuse to save an estimator that loading would change."""
-    stacks = [getattr(each, "_stack", None) for each in (loaded, original)]
-    for pair in zip(*(stack.components for stack in stacks if stack is not None)):
-        check_estimator_same(*pair)
-    for part in _PARTS if hasattr(original, "model_") else ():
-        models = zip(
-            components(loaded.model_)[0], components(original.model_)[0], strict=True
-        )
-        for new, old in models:
-            check_same(getattr(new, part), getattr(old, part), part)
+    if hasattr(original, "mixture_"):
+        singles = loaded.mixture_.singles(), original.mixture_.singles()
+        for pair in zip(*singles, strict=True):
+            _check_single_same(*pair)
     parameters = loaded.get_params(deep=False)
     for name, value in original.get_params(deep=False).items():
         check_same(parameters[name], value, name)
 
 
-def describe_stack(stack: Stack, describe: Describer) -> Described:
-    """Describe how components are mixed."""
-    return describe(stack._replace(components=()), "stack")
+def _check_single_same(loaded: SingleModel, original: SingleModel) -> None:
+    models = components(loaded.model)[0], components(original.model)[0]
+    for new, old in zip(*models, strict=True):
+        for part in _PARTS:
+            check_same(getattr(new, part), getattr(old, part), part)
 
 
 def describe_scaler(scaler: Any, describe: Describer) -> Described:

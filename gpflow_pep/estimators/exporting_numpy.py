@@ -1,5 +1,6 @@
 """Export of fitted estimators for predictions without TensorFlow."""
 
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
@@ -13,15 +14,20 @@ from ..scoring.likelihoods import CLASSES
 from ..scoring.scorer import Scorer
 from ..scoring.stored import SavedFiles, write_files
 from ..tables import TableEncoder
-from .base import PEPEstimator
 from .classifier import PEPClassifier
-from .describing_estimators import describe_scaler, describe_stack
+from .describing_estimators import describe_mixing, describe_scaler
 from .regressor import PEPRegressor
 from .single.describing import Described, Describer
+from .single.model import SingleModel
 from .single.numpy_parts import describe_posterior
 
 
-def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
+def export_numpy(
+    folder: str | PathLike[str],
+    estimator: Any,
+    *,
+    promised: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Export a fitted estimator as a small folder for predictions with NumPy and
     SciPy::
 
@@ -41,12 +47,15 @@ def export_numpy(folder: str | PathLike[str], estimator: Any) -> None:
     :param estimator: A fitted estimator, or a pipeline that ends with one. The other
         steps may be a :class:`~gpflow_pep.tables.TableEncoder` at the beginning,
         ``StandardScaler`` of scikit-learn, or "passthrough".
+    :param promised: As in :func:`~gpflow_pep.estimators.saving.save_estimator`.
     :raises ValueError: If the estimator is of another kind, or if a part cannot be
         predicted with NumPy: kernels and likelihoods other than the usual ones of
         GPflow, inducing variables that are not points, near rows of labels at a power
         below 1, float32. Also if the folder has other files.
     """
     saved = _scorer_files(estimator)
+    if promised:
+        saved.content["promised"] = list(promised)
     Scorer(saved)
     write_files(folder, saved, SCORER)
 
@@ -75,24 +84,22 @@ def _scorer_files(estimator: Any) -> SavedFiles:
     first, last = steps[0], steps[-1]
     scalers = [step for step in steps if type(step) is StandardScaler]
     names = getattr(first, "feature_names_in_", None)
-    describe, stack = Describer(values=True), getattr(last, "_stack", None)
+    describe, mixture = Describer(values=True), last.mixture_
     columns = conventions = None
     if isinstance(first, TableEncoder):
         columns = _columns(first)
         conventions = first.conventions and first.conventions._asdict()
     content = {
-        "components": [_component(part, last, describe) for part in last.components_],
-        "stack": stack and describe_stack(stack, describe),
+        "components": [_component(each, describe) for each in mixture.components],
+        "mixed": describe_mixing(mixture, describe),
         "scalers": [describe_scaler(scaler, describe) for scaler in scalers],
         "columns": columns,
         "conventions": conventions,
         "num_columns": first.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
         "labels": describe(getattr(last, "classes_", None), "classes_"),
+        "training_rows": last.rows_held_.in_scorer(),
     }
-    held = getattr(last, "rows_held_", None)
-    if held is not None:  # a component has none
-        content["training_rows"] = held.in_scorer()
     return SavedFiles(content, describe.arrays)
 
 
@@ -134,18 +141,15 @@ def _steps_of(estimator: Any) -> list[Any]:
     return [*before, last]
 
 
-def _component(
-    part: PEPEstimator, whole: PEPEstimator, describe: Describer
-) -> Described:
+def _component(single: SingleModel, describe: Describer) -> Described:
     """Describe one of the models that are mixed: its inputs, its posterior, and its
     targets.
     """
-    units = part._target if isinstance(part, PEPRegressor) else None
     return {
-        "inputs": describe_scaler(part.input_scaler_, describe),
-        "ensemble": describe_posterior(part.posterior_, describe),
-        "target": describe(units, "target"),
-        "columns": part.columns_of(whole) if isinstance(part, PEPClassifier) else None,
+        "inputs": describe_scaler(single.scaler, describe),
+        "ensemble": describe_posterior(single.posterior, describe),
+        "target": describe(single.units, "target"),
+        "columns": single.columns,
     }
 
 

@@ -16,33 +16,80 @@ trained on other rows than the N. Here F is trained on the other folds (cross-co
 prediction, Vovk 2015), so that the probability is about c and not guaranteed.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gpflow.base import AnyNDArray
-from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from ..engine.checks import counted, refusal
+from ..engine.factors.entries import has_gaussian_noise
 from ..training.fitting.points import copies_of
+from .recipe.mixture import ColumnMixture, Mixture
+from .recipe.numbers import fit_numbers
 
 NUM_FOLDS = 5
 
 
-def fold_scores(estimator: Any, X: AnyNDArray, y: AnyNDArray) -> AnyNDArray:
-    """
-    Compute the score of each row by clones of a regressor that are trained on the other
-    folds, but for copies of its rows: [N], or of several outputs [N, P].
+def interval_of_folds(
+    mixture: Mixture | ColumnMixture, rows: AnyNDArray, coverage: float
+) -> AnyNDArray:
+    """Predict intervals, [N, 2] or [N, P, 2], whose width is corrected by training rows
+    that are left out in folds.
 
+    :param rows: Inputs in original units, [N, D].
+    :raises ValueError: If rows cannot be left out, or if there are too few of them.
+    """
+    if isinstance(mixture, ColumnMixture):
+        return mixture.by_column(lambda part: interval_of_folds(part, rows, coverage))
+    scores, predictive = _scores_of(mixture), mixture.predictive(rows)
+
+    def ends_of(scores: AnyNDArray) -> AnyNDArray:
+        z = conformal_score(scores[~np.isnan(scores)], coverage)
+        return predictive.at_scores(np.array([-z, z]))
+
+    if scores.ndim == 1:
+        return ends_of(scores)
+    columns = range(scores.shape[1])
+    return np.stack([ends_of(scores[:, p])[:, p] for p in columns], axis=1)
+
+
+def _scores_of(mixture: Mixture) -> AnyNDArray:
+    """Compute, once, the scores of training rows under predictions without them."""
+    if mixture.fold_scores is None:
+        single: Any = mixture.heaviest
+        if not has_gaussian_noise(single.likelihood) or not hasattr(
+            single.main, "data"
+        ):
+            got = f"'folds' with {type(single.likelihood).__name__} or minibatches"
+            expected = "Gaussian noise and a model that holds its rows"
+            raise refusal("calibrate", got, expected, "Pass calibrate=None.")
+        X, Y = map(np.asarray, single.main.data)
+        X, Y = single.scaler.inverse_transform(X), single.units.inverse_transform(Y)
+        mixture.fold_scores = fold_scores(partial(fit_numbers, mixture.settings), X, Y)
+    return mixture.fold_scores
+
+
+def fold_scores(
+    train: Callable[[AnyNDArray, AnyNDArray], Any], X: AnyNDArray, Y: AnyNDArray
+) -> AnyNDArray:
+    """
+    Compute the score of each row by models that are trained on the other folds, but for
+    copies of its rows: [N], or of several outputs [N, P].
+
+    :param train: Trains a mixture on inputs and targets [N, P].
     :param X: Inputs in original units, [N, D].
-    :param y: Targets in original units, [N] or [N, P].
+    :param Y: Targets in original units, [N, P].
     :raises ValueError: If there are fewer rows than folds.
     """
-    scores, copies = np.empty(y.shape), copies_of(X, y.reshape(len(y), -1))
-    for train, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
-        train = train[~np.isin(copies[train], copies[test])]
-        fitted: Any = clone(estimator).fit(X[train], y[train])
-        scores[test] = np.abs(fitted._predictive(X[test]).normal_scores(y[test]))
+    y = Y[:, 0] if Y.shape[1] == 1 else Y
+    scores, copies = np.empty(y.shape), copies_of(X, Y)
+    for train_rows, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
+        others = train_rows[~np.isin(copies[train_rows], copies[test])]
+        mixture = train(X[others], Y[others])
+        scores[test] = np.abs(mixture.predictive(X[test]).normal_scores(y[test]))
     return scores
 
 

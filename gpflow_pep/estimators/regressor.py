@@ -1,44 +1,18 @@
 """Regression for scikit-learn."""
 
-import time
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
-from gpflow.models import GPModel
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from ..distributions import Predictive, Units
 from ..engine import checks
-from ..engine.checks import counted, refusal
-from ..engine.factors import layout_of
-from ..engine.factors.entries import has_gaussian_noise
-from ..engine.prior import is_mixed
-from ..likelihoods import LogLinear, PerOutput
-from ..models import PEP, PEPRegression
-from ..training.choosing.ensemble import components, ensemble_posterior, heaviest
-from .recipe.columns import fit_columns
-from .recipe.forecasts import fit_forecast
-from .recipe.regression import (
-    EXACT_ROWS,
-    LEAST_SECONDS,
-    SCOUT_ROWS,
-    SCOUT_SHARE,
-    fit_stack,
-)
-from .single.exact import (
-    KERNELS,
-    Hyperparameters,
-    find_start,
-    fit_exact,
-    with_line,
-)
+from ..engine.checks import refusal
+from .recipe.numbers import fit_numbers
+from .recipe.recipe import settings_of_one_model
 from .single.inputs import (
     check_sizes,
     check_table,
@@ -46,22 +20,16 @@ from .single.inputs import (
     refuse_missing,
     warn_of_wild_numbers,
 )
-from .single.numpy_parts import numpy_components
 from .single.outputs import (
     as_outputs,
     check_readings,
     column_names,
     has_columns,
     have_units,
-    make_output_kernel,
     observed_rows,
 )
-from .single.parts import NUMBERS, ROWS, make_likelihood
-from .single.target_units import fit_units, likelihood_in, spread_of, to_model
+from .single.regression import GAUSSIAN, count_outputs, likelihood_of_outputs
 from .target_predictions import TargetPredictions
-
-#: Initial noise variance: a tenth of the variance of standardised targets.
-NOISE_VARIANCE = 0.1
 
 
 class PEPRegressor(TargetPredictions):
@@ -168,8 +136,9 @@ class PEPRegressor(TargetPredictions):
         one.
     :param verbose: Whether to show a progress bar on stderr.
 
-    Attributes after ``fit``: ``components_`` are the models that are mixed, with
-    ``weights_``, ``mean_weights_`` and ``recalibration_``. ``n_outputs_`` and
+    Attributes after ``fit``: ``mixture_`` mixes ``components_``, one or several models
+    (:class:`~gpflow_pep.estimators.single.model.SingleModel`), with ``weights_``,
+    ``mean_weights_`` and ``recalibration_``. ``n_outputs_`` and
     ``target_names_`` are the number and the names of the columns of y. ``model_`` is
     the GPflow model, or an :class:`~gpflow_pep.training.Ensemble` if powers are mixed.
     ``near_rows_`` is the number of near rows that predictions use. ``rows_held_``
@@ -257,47 +226,21 @@ class PEPRegressor(TargetPredictions):
             X, y = self._validate(X, y, y_numeric=True)
             Y = np.asarray(y, dtype=X.dtype)[:, None]
             check_sizes("y", Y)
-        # Further columns of y may hold what the likelihood reads, such as limits.
-        P = Y.shape[1]
-        self.n_outputs_ = P = 1 if layout_of(self._one_likelihood(), P) == (P, 1) else P
+        settings = self._settings(time=self._place_of_time())
+        D = X.shape[1]
+        self.n_outputs_ = P = count_outputs(settings, D, Y.shape[1])
         self.target_names_ = column_names(y) if Y.shape[1] > 1 else None
         self._check_forms()
-        in_units = have_units(self._named_likelihood(), P)
+        in_units = have_units(likelihood_of_outputs(settings, D, P), P)
         check_readings(Y[:, :P], self.target_names_, in_units)
-        self._time_place = self._place_of_time()
         given = X
-        X, Y = self._known_rows(X, Y)
+        is_one_model = bool(settings_of_one_model(settings))
+        X, Y = self._known_rows(X, Y, is_one_model)
         if self.likelihood == "gaussian":
             warn_of_wild_numbers(Y, self.target_names_ or (), "y")
-        if self._names_a_model or X.dtype != np.float64:
-            self._fit_one(X, Y)
-        elif self.n_outputs_ > 1 and self.num_latent is None:
-            self._set_stack(fit_columns(self, X, Y))
-        elif self._time_place is not None and self.n_outputs_ == 1:
-            self._set_stack(fit_forecast(self, X, Y))
-        else:
-            self._set_stack(fit_stack(self, X, Y))
+        before = self._last_model()
+        self.mixture_ = fit_numbers(settings, X, Y, self.target_names_, before)
         return given
-
-    def _settings_of_one_model(self) -> dict[str, Any]:
-        settings = super()._settings_of_one_model()
-        if self.likelihood not in ("gaussian", "log_normal"):
-            settings |= self._changed(["likelihood"])
-        if not self.standardize and self.time is not None:
-            settings |= self._changed(["time", "standardize"])
-        return settings
-
-    def _settings_of_all_models(self) -> dict[str, Any]:
-        settings = super()._settings_of_all_models()
-        if not self.standardize:
-            settings |= {"noise": "constant", "warp": False}
-        return settings
-
-    def _why_one_model(self) -> str:
-        why = super()._why_one_model()
-        if why or gpflow.default_float() == np.float64:
-            return why
-        return f", because GPflow's default float is {gpflow.default_float().__name__}"
 
     def _place_of_time(self) -> int | None:
         """Find the column of X that ``time`` selects."""
@@ -325,7 +268,7 @@ class PEPRegressor(TargetPredictions):
 
     def _check_forms(self) -> None:
         """Refuse varying noise and warps if the targets do not allow them."""
-        is_gaussian = self.likelihood in ("gaussian", "log_normal") and self.standardize
+        is_gaussian = self.likelihood in GAUSSIAN and self.standardize
         forms: tuple[Any, ...] = ("noise", "varying", 1), ("warp", True, np.inf)
         for name, value, most in forms:
             if getattr(self, name) == value and not (
@@ -337,236 +280,11 @@ class PEPRegressor(TargetPredictions):
                 expected = f"{columns}, standardised, 'gaussian' or 'log_normal'"
                 raise refusal(name, got, expected, "Leave it out.")
 
-    def _hyperparameters(self) -> Hyperparameters | None:
-        """Read the hyperparameters that the model shares with an exact one."""
-        main = heaviest(self.model_)
-        known = self.n_outputs_ == 1 and hasattr(main, "data")
-        warp = self._target.skew, self._target.tails
-        return Hyperparameters.of_model(main, *warp) if known else None
-
-    def _fit_one(
-        self,
-        X: AnyNDArray,
-        Y: AnyNDArray,
-        start: Hyperparameters | None = None,
-        warps: AnyNDArray | None = None,
-    ) -> None:
-        """Train the single model that the settings describe.
-
-        :param start: The initial hyperparameters and the warp.
-        :param warps: Skew and tails of each column if there are several, [P, 2]; None
-            if they are not known.
-        """
-        if start is None and self.warm_start and hasattr(self, "model_"):
-            start = self._hyperparameters()
-        self._stack = self._judged = None
-        in_units = have_units(self._named_likelihood(), self.n_outputs_)
-        scaled, logarithm = self.standardize & in_units, self.likelihood == "log_normal"
-        self._target = fit_units(Y, scaled=scaled, logarithm=logarithm)
-        X, Y = self._scaled_rows(X), to_model(self._target, Y)
-        if self._is_exact:
-            return self._train_exactly(X, Y, start)
-        if self.warp is True:
-            if warps is None:
-                warps = self._chosen_warps(X, Y, start)
-            Y = self._warped(warps, Y)
-        is_named = isinstance(self.kernel, str) and self.n_outputs_ == 1
-        is_gaussian = str(self.likelihood) in ("gaussian", "log_normal")
-        if not (is_named and is_gaussian and self.standardize):
-            start = None
-        elif start is None or len(start.log_lengthscales) != X.shape[1]:
-            start = self._find_start(X, Y)
-        self._train(X, Y, start)
-
-    def _find_start(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters | None:
-        """Find the initial hyperparameters of an exact model of some of the rows. None
-        if there is no time for it, or if every row has an unknown input.
-        """
-        known = np.flatnonzero(~np.isnan(X).any(axis=1))
-        has_time = self.max_seconds is None or self.max_seconds >= LEAST_SECONDS
-        if not has_time or len(known) == 0:
-            return None
-        rows = np.random.default_rng(self._seed()).permutation(known)[:EXACT_ROWS]
-        end = self._end(SCOUT_SHARE)
-        return find_start(X[rows], Y[rows, 0], end, self._time_place)
-
-    def _chosen_warps(
-        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
-    ) -> AnyNDArray:
-        """Choose skew and tails of each column, [P, 2], by an exact model of it."""
-        if start is not None:
-            return np.tile([start[4:6]], (Y.shape[1], 1))
-        rows = np.random.default_rng(self._seed()).permutation(len(X))
-        most = SCOUT_ROWS // min(
-            Y.shape[1], 4
-        )  # several columns take no longer than one
-        options: dict[str, Any] = {"varying": True, "warp": True}
-        options["deadline"], warps = self._end(SCOUT_SHARE), []
-        for y in Y.T:
-            some = rows[~np.isnan(y[rows])][:most]
-            theta, _ = fit_exact(X[some], y[some], **options)
-            warps.append(theta[4:6])
-        return np.array(warps)
-
-    def _end(self, share: float = 1.0) -> float:
-        """Return the time at which a training has to end that may take a share of the
-        seconds.
-        """
-        seconds = np.inf if self.max_seconds is None else self.max_seconds
-        return time.perf_counter() + share * seconds
-
-    @property
-    def _is_exact(self) -> bool:
-        """Return whether the model is trained by the evidence of the exact model."""
-        forms = {
-            "inducing": ROWS,
-            "num_inducing": "auto",
-            "objective": "evidence",
-            "batch_size": "auto",
-        }
-        if not all(str(getattr(self, name)) == form for name, form in forms.items()):
-            return False
-        if not self.standardize and (
-            self.kernel == "additive" or self._time_place is not None
-        ):
-            return False
-        has_kernel = str(self.kernel) in ("auto", *KERNELS) and self.n_outputs_ == 1
-        return has_kernel and self.likelihood in ("gaussian", "log_normal")
-
-    def _train_exactly(
-        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
-    ) -> None:
-        """Train by the evidence of the exact model."""
-        varying = self.noise == "varying"
-        kernel = str(self.kernel).replace("auto", "rbf")
-        scale, level, mean_square = np.ones(X.shape[1]), 1.0, 1.0
-        if not self.standardize:
-            scale, level = spread_of(X), float(spread_of(Y)[0])
-            mean_square = max(float(np.mean((Y / level) ** 2)), 1.0)
-        if start is not None:
-            start = start.rescaled(1.0 / scale, 1.0 / level)
-        theta, record = fit_exact(
-            X / scale,
-            Y[:, 0] / level,
-            start,
-            kernel=kernel,
-            varying=varying,
-            warp=self.warp is True,
-            input_of_line=self._time_place,
-            ard=self.ard,
-            mean_square=mean_square,
-            max_iterations=self.max_iterations,
-            deadline=self._end(),
-        )
-        theta = theta.rescaled(scale, level)
-        log_z = record.objective - len(Y) * float(np.log(level))
-        self.record_ = record._replace(objective=log_z)
-        self.n_iter_, self.alpha_scores_ = record.iterations, None
-        if not self.record_.converged:
-            text = (
-                f"Training ended after {counted(self.n_iter_, 'step')}:"
-                f" {self.record_.message}"
-            )
-            text += " Raise max_iterations or max_seconds."
-            warnings.warn(text, ConvergenceWarning, stacklevel=5)
-        self._warped(np.array([theta[4:6]]), Y)
-        line = self._time_place
-        self._set_model(theta.model(X, Y[:, 0], kernel, varying, line, self.ard))
-        self._posterior = ensemble_posterior(self.model_)
-        self._numpy_components = numpy_components(self._posterior)
-
-    def _left_out(
-        self, copies: AnyNDArray | None = None
-    ) -> tuple[Any, Predictive] | None:
-        """Return the row numbers of left-out rows, and their predictions. If the points
-        are not trained, each training row is predicted from the others. None if no rows
-        were left out, or if the time ran out.
-
-        :param copies: The number of copies of each training row, [N]; copies are left
-            out together.
-        """
-        if self._stack is not None:
-            judged = [part._left_out(copies) for part in self._stack.components]
-            if not all(judged):
-                return None
-            return judged[0][0], self._stack.mixed([part for _, part in judged])
-        if str(self.inducing) == ROWS:
-            parts = (
-                self._without_axis(np.asarray(part))
-                for part in self.model_.loo_moments(copies)
-            )
-            mean, variance = (part[None] for part in parts)
-            return slice(None), Predictive(mean, variance, np.ones(1), self._target)
-        if self._judged is None or not self._judged.moments:
-            return None
-        rows, moments = self._judged.left_out, self._judged.moments
-        mean, variance = (
-            np.asarray(part)[..., 0] for part in zip(*moments, strict=True)
-        )
-        return rows, Predictive(
-            mean, variance, components(self.model_)[1], self._target
-        )
-
-    def _warped(self, warps: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-        """Store skew and tails of each column, [P, 2], and warp the standardised
-        targets.
-        """
-        warp: dict[str, Any] = dict(zip(("skew", "tails"), np.transpose(warps)))
-        if len(warps) == 1:
-            warp = {name: values[0] for name, values in warp.items()}
-        self._target = self._target._replace(**warp)
-        return Units(**warp).transform(Y)
-
     @property
     def mean_weights_(self) -> AnyNDArray:
         """The weights of the components' means, [K], of sum 1."""
         check_is_fitted(self)
-        return np.ones(1) if self._stack is None else self._stack.mean_weights
-
-    def _make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
-        kernel, P = super()._make_kernel(X, Y), self.n_outputs_
-        if isinstance(self.kernel, str) and P == 1:
-            kernel = with_line(kernel, self._time_place)
-        in_units = have_units(self._named_likelihood(), P)
-        # At lower powers, training removes components on which the inducing variables
-        # have no information.
-        at_one = np.ndim(self.alpha) == 0 and self.alpha == 1.0
-        shares_noise = at_one and has_gaussian_noise(self._named_likelihood())
-        return make_output_kernel(
-            kernel, X, Y[:, :P], self.num_latent, in_units, shares_noise
-        )
-
-    def _make_likelihood(self) -> Likelihood:
-        likelihood = self._named_likelihood()
-        return (
-            likelihood_in(self._target, likelihood)
-            if hasattr(self, "_target")
-            else likelihood
-        )
-
-    def _one_likelihood(self) -> Likelihood:
-        if self.noise == "varying":
-            return gpflow.likelihoods.Gaussian(variance=LogLinear(self.n_features_in_))
-        has_variance = self.likelihood in ("gaussian", "log_normal", "tobit")
-        options = {"variance": NOISE_VARIANCE} if has_variance else {}
-        return make_likelihood(self.likelihood, NUMBERS, **options)
-
-    def _named_likelihood(self) -> Likelihood:
-        """Make the likelihood of all outputs, in units of the targets."""
-        name, mixed = self.likelihood, is_mixed(self.kernel) or self.num_latent != 0
-        if self.n_outputs_ == 1 or not mixed or not isinstance(name, str):
-            return self._one_likelihood()
-        return PerOutput([self._one_likelihood() for _ in range(self.n_outputs_)])
-
-    def _make_model(
-        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
-    ) -> GPModel:
-        kernel, likelihood, points = parts
-        if has_gaussian_noise(likelihood):
-            return PEPRegression(
-                data, kernel, points, likelihood=likelihood, alpha=alpha
-            )
-        return PEP(data, kernel, likelihood, points, alpha=alpha)
+        return self.mixture_.mean_weights
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

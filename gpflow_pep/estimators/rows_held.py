@@ -1,7 +1,7 @@
 """How many training rows can be read in the files of a fitted estimator."""
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,7 @@ from scipy.spatial import cKDTree
 
 from ..engine.refusals import counted
 from ..training.choosing.ensemble import components, near_rows
-
-if TYPE_CHECKING:
-    from .base import PEPEstimator
+from .single.model import SingleModel
 
 #: A point is a row if each input differs by less than this part of its standard
 #: deviation: a table has no more digits.
@@ -46,39 +44,29 @@ class RowsHeld(NamedTuple):
         return f"{number} of {rows} {verb} in {folder}"
 
 
-def count_rows_held(estimators: "Sequence[PEPEstimator]", X: AnyNDArray) -> RowsHeld:
-    """Count the training rows that the files of fitted estimators hold, each row once.
+def count_rows_held(singles: Iterable[SingleModel], X: AnyNDArray) -> RowsHeld:
+    """Count the training rows that the files of fitted models hold, each row once.
 
-    :param estimators: The estimators.
+    :param singles: The models.
     :param X: The inputs that they were trained on, [N, D], in original units. Rows of
         which nothing is known (NaN) are no training rows.
     """
     X = X[~np.isnan(X).any(axis=1)]
     in_model = np.zeros(len(X), dtype=bool)
     in_scorer = np.zeros(len(X), dtype=bool)
-    for estimator in estimators:
-        for part in _models_of(estimator):
-            rows = part._in_units(X)
-            models, _ = components(part.model_)
-            for model, near in zip(models, near_rows(part.model_), strict=True):
-                are_points = _are_among(rows, _points_of(model, rows.shape[1]))
-                are_data = np.zeros(len(X), dtype=bool)
-                if hasattr(model, "data"):
-                    are_data = _are_among(rows, np.asarray(model.data[0]))
-                in_model |= are_points | are_data
-                in_scorer |= are_points
-                if near:
-                    in_scorer |= are_data
+    for single in singles:
+        rows = single.in_units(X)
+        models, _ = components(single.model)
+        for model, near in zip(models, near_rows(single.model), strict=True):
+            are_points = _are_among(rows, _points_of(model, rows.shape[1]))
+            are_data = np.zeros(len(X), dtype=bool)
+            if hasattr(model, "data"):
+                are_data = _are_among(rows, np.asarray(model.data[0]))
+            in_model |= are_points | are_data
+            in_scorer |= are_points
+            if near:
+                in_scorer |= are_data
     return RowsHeld(len(X), int(np.sum(in_model)), int(np.sum(in_scorer)))
-
-
-def _models_of(estimator: "PEPEstimator") -> "Iterator[PEPEstimator]":
-    """Give the estimators of one model each that an estimator mixes."""
-    if estimator._stack is None:
-        yield estimator
-        return
-    for part in estimator.components_:
-        yield from _models_of(part)
 
 
 def _points_of(model: GPModel, num_inputs: int) -> AnyNDArray:

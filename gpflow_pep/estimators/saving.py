@@ -3,6 +3,7 @@ pickle.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 from zipfile import ZIP_DEFLATED
@@ -31,6 +32,7 @@ from .describing_estimators import (
     construct_estimator,
     describe_estimator,
 )
+from .pipeline import DrawingPipeline
 from .rows_held import RowsHeld
 from .separate import SeparateRegressors
 from .single.describing import Described, Describer, Loader, cannot_save
@@ -41,6 +43,7 @@ from .single.describing import Described, Describer, Loader, cannot_save
 _PUBLIC = [
     *ESTIMATORS.values(),
     SeparateRegressors,
+    DrawingPipeline,
     RowsHeld,
     TableEncoder,
     Format,
@@ -67,7 +70,11 @@ TRUSTED = [
 
 
 def save_estimator(
-    folder: str | PathLike[str], estimator: Any, *, card: str = ""
+    folder: str | PathLike[str],
+    estimator: Any,
+    *,
+    card: str = "",
+    promised: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Save a fitted estimator, or a pipeline or other estimator of scikit-learn that
     contains one.
@@ -88,11 +95,16 @@ def save_estimator(
     :param estimator: The estimator.
     :param card: A text for people about the model, written as ``README.md`` if it is
         not empty.
+    :param promised: The scores of held-out rows of each target, as
+        :func:`~gpflow_pep.compare.service.promised_scores` computes them, for
+        ``gpflow-pep score``.
     :raises ValueError: If the estimator is not fitted or does not contain an estimator
         of this package; if it has functions of the user, or other parts that loading
         could not restore; or if the folder has other files.
     """
     saved, originals = _describe(estimator)
+    if promised:
+        saved.content["promised"] = list(promised)
     try:
         loaded = _construct_all(saved)
     except Exception as error:  # of a constructor of the user's

@@ -63,7 +63,8 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             fitted.append(clone(estimator).fit(rows, column[there], **options))
         held = None
         if all(isinstance(part, PEPEstimator) for part in fitted):
-            held = count_rows_held(fitted, fitted[0]._rows(X))
+            singles = (each for part in fitted for each in part.mixture_.singles())
+            held = count_rows_held(singles, fitted[0].checked_inputs(X))
         self.__dict__.update(
             estimators_=fitted, target_names_=column_names(y), rows_held_=held
         )

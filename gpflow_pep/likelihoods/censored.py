@@ -85,12 +85,14 @@ def _normal_tail(x: Tensor) -> _NormalTail:
     """
     far = _FAR[x.dtype]
     is_far = x < -far
-    t, near = tf.maximum(-x, far), tf.maximum(x, -far)
+    t = tf.maximum(-x, far)
+    near = tf.maximum(x, -far)
     fraction = t
     for k in range(6, 1, -1):
         fraction = t + k / fraction
     excess = 1.0 / fraction
-    cdf, log_height = normal_cdf(near), -0.5 * np.log(2.0 * np.pi)
+    cdf = normal_cdf(near)
+    log_height = -0.5 * np.log(2.0 * np.pi)
     far_log = log_height - 0.5 * tf.square(t) - tf.math.log(t + excess)
     ratio = tf.exp(log_height - 0.5 * tf.square(near)) / cdf
     return _NormalTail(
@@ -193,7 +195,8 @@ class Tobit(LikelihoodWithMoments):
         r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at
         bounds.
         """
-        ends, noise = _ends(self, Y), tf.cast(self.variance, Y.dtype)
+        ends = _ends(self, Y)
+        noise = tf.cast(self.variance, Y.dtype)
         deviation = tf.sqrt(noise)
 
         def log_prob(f: Tensor) -> Tensor:
@@ -217,7 +220,8 @@ class Tobit(LikelihoodWithMoments):
             return h, h * excess
 
         def mode(mean: Tensor, variance: Tensor) -> Mode:
-            c, t = ends.sign * (mean - ends.place) / deviation, alpha * variance / noise
+            c = ends.sign * (mean - ends.place) / deviation
+            t = alpha * variance / noise
             slope, curvature = _slopes_at_mode(c, t, slopes, np.inf)
             return Mode(
                 ends.sign * slope / deviation, tf.sqrt(variance / (1.0 + t * curvature))
@@ -300,10 +304,12 @@ class _Ends(NamedTuple):
 
 def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
     if likelihood.has_limits_of_rows:
-        place, side = Y[..., :1], Y[..., 1:]
+        place = Y[..., :1]
+        side = Y[..., 1:]
         return _Ends(side == 0.0, place, tf.where(side > 0.0, tf.ones_like(side), -1.0))
     low, high = likelihood.bounds
-    at_low, at_high = low >= Y, high <= Y
+    at_low = low >= Y
+    at_high = high <= Y
     place = tf.where(
         at_high, tf.cast(high, Y.dtype), tf.where(at_low, tf.cast(low, Y.dtype), Y)
     )
@@ -390,7 +396,8 @@ class Ordinal(LikelihoodWithMoments):
         return first, tf.reduce_sum(p * tf.square(labels - first[..., None]), axis=-1)
 
     def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> factors.ScalarFactor:
-        inside, sigma = _bin_of(self, Y), tf.cast(self.sigma, Y.dtype)
+        inside = _bin_of(self, Y)
+        sigma = tf.cast(self.sigma, Y.dtype)
         slopes = partial(_slopes, width=inside.width / sigma)
 
         def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -399,7 +406,8 @@ class Ordinal(LikelihoodWithMoments):
             )
 
         def mode(mean: Tensor, variance: Tensor) -> Mode:
-            start, t = inside.distance(mean, sigma), alpha * variance / tf.square(sigma)
+            start = inside.distance(mean, sigma)
+            t = alpha * variance / tf.square(sigma)
             slope, curvature = _slopes_at_mode(
                 start, t, slopes, 0.5 * inside.width / sigma
             )
@@ -407,8 +415,9 @@ class Ordinal(LikelihoodWithMoments):
             return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
 
         # A bin at the end has one edge: its structure counts twice.
-        first, last = inside.low <= -_FAR_EDGE, inside.high >= _FAR_EDGE
-        rising = tf.where(first, inside.high - sigma, inside.low + sigma)
+        is_lowest = inside.low <= -_FAR_EDGE
+        last = inside.high >= _FAR_EDGE
+        rising = tf.where(is_lowest, inside.high - sigma, inside.low + sigma)
         falling = tf.where(last, inside.low + sigma, inside.high - sigma)
         width = sigma * tf.ones_like(rising)
         structures = [
@@ -460,7 +469,8 @@ class _Bin(NamedTuple):
 
 
 def _bin_of(likelihood: Ordinal, Y: Tensor) -> _Bin:
-    edges, far = tf.cast(likelihood.edges, Y.dtype), tf.constant([_FAR_EDGE], Y.dtype)
+    edges = tf.cast(likelihood.edges, Y.dtype)
+    far = tf.constant([_FAR_EDGE], Y.dtype)
     label = tf.cast(Y, tf.int32)
     low = tf.gather(tf.concat([-far, edges], axis=0), label)
     high = tf.gather(tf.concat([edges, far], axis=0), label)
@@ -486,18 +496,20 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
     below 1e-11.
     """
     narrow = _is_narrow(x, width)
-    w, middle = tf.where(narrow, width, 1.0), tf.where(narrow, x - 0.5 * width, 0.0)
-    square, part = tf.square(middle), tf.square(0.5 * w)
+    w = tf.where(narrow, width, 1.0)
+    middle = tf.where(narrow, x - 0.5 * width, 0.0)
+    square = tf.square(middle)
+    half_square = tf.square(0.5 * w)
     second, fourth = (
         square - 1.0,
         square * (square - 6.0) + 3.0,
     )  # Hermite's polynomials
-    series = tf.math.log1p(part * (second / 6.0 + part * (fourth / 120.0)))
-    by_series = series + bounded_log(w) - 0.5 * (square + np.log(2.0 * np.pi))
-    x, width = (
-        tf.where(narrow, tf.zeros_like(x), x),
-        tf.where(narrow, tf.ones_like(width), width),
+    series = tf.math.log1p(
+        half_square * (second / 6.0 + half_square * (fourth / 120.0))
     )
+    by_series = series + bounded_log(w) - 0.5 * (square + np.log(2.0 * np.pi))
+    x = tf.where(narrow, tf.zeros_like(x), x)
+    width = tf.where(narrow, tf.ones_like(width), width)
     inner, fall = _inner_end(x, width)
     return tf.where(
         narrow, by_series, inner.log_cdf + tf.math.log(-tf.math.expm1(-fall))
@@ -512,7 +524,8 @@ def _inner_end(x: Tensor, width: Tensor) -> tuple[_NormalTail, Tensor]:
     which the log density falls, plus the logarithm of the ratio of the slopes
     :math:`N(x) / \Phi(x)`.
     """
-    inner, outer = _normal_tail(x), _normal_tail(x - width)
+    inner = _normal_tail(x)
+    outer = _normal_tail(x - width)
     steeper = outer.slope / tf.where(x < 0.0, inner.slope, 1.0)
     below = width * (0.5 * width - x) + tf.math.log(steeper)
     return inner, tf.where(x < 0.0, below, inner.log_cdf - outer.log_cdf)

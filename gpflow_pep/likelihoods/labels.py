@@ -62,7 +62,8 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
     def _integral(
         self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
     ) -> Tensor:
-        epsilon, power = tf.cast(self.epsilon, Fmu.dtype), alpha[:, None]
+        epsilon = tf.cast(self.epsilon, Fmu.dtype)
+        power = alpha[:, None]
         if self.link == "step":
             terms = classes.step_log_power_expectation(Fmu, Fvar, Y, epsilon, power)
         else:  # 80 nodes are enough for rates of errors down to 1e-12

@@ -56,10 +56,8 @@ class LogLinear(Function):
     @inherit_check_shapes
     def __call__(self, X: TensorType) -> Tensor:
         if X.shape[-1] != self.num_inputs:
-            got, remedy = (
-                counted(X.shape[-1], "input"),
-                ("Pass the number of inputs to LogLinear."),
-            )
+            got = counted(X.shape[-1], "input")
+            remedy = "Pass the number of inputs to LogLinear."
             raise refusal(
                 "LogLinear",
                 got,

@@ -80,7 +80,8 @@ class NegativeBinomial(LikelihoodWithMoments):
 
     def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
         dispersion = tf.cast(self.dispersion, Y.dtype)
-        origin, shape = -tf.math.log(dispersion), 1.0 / dispersion
+        origin = -tf.math.log(dispersion)
+        shape = 1.0 / dispersion
         constant = -tfp.math.log_gamma_difference(Y, shape) - tf.math.lgamma(Y + 1.0)
 
         def log_prob(f: Tensor) -> Tensor:
@@ -93,7 +94,8 @@ class NegativeBinomial(LikelihoodWithMoments):
             return ScalarFactor(
                 log_prob, [Structure(tf.zeros_like(Y), ones, 3.0 * ones)]
             )
-        rise, fall = alpha * Y, alpha * shape
+        rise = alpha * Y
+        fall = alpha * shape
         return ScalarFactor(
             log_prob,
             [_wall(rise, fall, origin, 1.0), _wall(fall, rise, origin, -1.0)],
@@ -106,7 +108,8 @@ class NegativeBinomial(LikelihoodWithMoments):
     def _draw(
         self, X: AnyNDArray, f: AnyNDArray, random: np.random.Generator
     ) -> AnyNDArray:
-        dispersion, mean = np.asarray(self.dispersion), np.asarray(self.invlink(f))
+        dispersion = np.asarray(self.dispersion)
+        mean = np.asarray(self.invlink(f))
         return random.poisson(random.gamma(1.0 / dispersion, dispersion * mean)).astype(
             np.float64
         )
@@ -123,7 +126,8 @@ def _wall(rise: Tensor, fall: Tensor, origin: Tensor, sign: float) -> Structure:
     With :math:`u = \pm (f - o)` it is :math:`A u - (A + B) \log(1 + e^u)`, whose slope
     goes from A (``rise``) to -B (``fall``). Where B is below 1 it only bends, at 0.
     """
-    left, right = rise + tf.minimum(0.5 * fall, 1.0), tf.maximum(fall - 1.0, 0.5 * fall)
+    left = rise + tf.minimum(0.5 * fall, 1.0)
+    right = tf.maximum(fall - 1.0, 0.5 * fall)
     steep = fall > 1.0
     place = tf.where(steep, tf.math.log(left / tf.where(steep, right, 1.0)), 0.0)
     slope = tf.sigmoid(place)
@@ -141,20 +145,22 @@ def _mode_rule(
         # with B - c: of both the one below 0 is sought, as log w = log(B sigmoid(u)),
         # from above.
         steepness = alpha * (Y + shape)
-        B, log_B = steepness * variance, bounded_log(steepness) + tf.math.log(variance)
+        B = steepness * variance
+        log_B = bounded_log(steepness) + tf.math.log(variance)
         c = mean - origin + alpha * Y * variance
         mirrored = c > 0.5 * B
         target = tf.where(mirrored, B - c, c) + log_B
         log_w = tf.where(target < 1.0, target, tf.math.log(tf.maximum(target, 1.0)))
         log_w = tf.minimum(log_w, log_B - np.log(2.0))
         for _ in range(8):
-            w, part = tf.exp(log_w), tf.exp(log_w - log_B)
-            excess = log_w - tf.math.log1p(-part) + w - target
-            log_w -= excess / (1.0 + w + part / (1.0 - part))
-        part = tf.exp(tf.minimum(log_w - log_B, -np.log(2.0)))
-        sigmoid = tf.where(mirrored, 1.0 - part, part)
+            w = tf.exp(log_w)
+            ratio = tf.exp(log_w - log_B)
+            excess = log_w - tf.math.log1p(-ratio) + w - target
+            log_w -= excess / (1.0 + w + ratio / (1.0 - ratio))
+        ratio = tf.exp(tf.minimum(log_w - log_B, -np.log(2.0)))
+        sigmoid = tf.where(mirrored, 1.0 - ratio, ratio)
         slope = Y - (Y + shape) * sigmoid
-        return Mode(slope, tf.sqrt(variance / (1.0 + B * part * (1.0 - part))))
+        return Mode(slope, tf.sqrt(variance / (1.0 + B * ratio * (1.0 - ratio))))
 
     return mode
 
@@ -199,7 +205,8 @@ class LogNormal(LikelihoodWithMoments):
     def _integral(
         self, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
     ) -> Tensor:
-        log_y, noise = bounded_log(Y), tf.cast(self.variance, Fmu.dtype)
+        log_y = bounded_log(Y)
+        noise = tf.cast(self.variance, Fmu.dtype)
         terms = gaussian_log_power_expectation(Fmu, Fvar, log_y, noise, alpha[:, None])
         # The Jacobian does not depend on f: its power comes out of the integral as it
         # is.

@@ -30,7 +30,9 @@ def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
                 f"no such argument: {model.__name__} computes the best q from its data"
             )
             remedy = "Leave it out, or use ARPEP."
-            raise TypeError(checks.message(name, repr(value), expected, remedy))
+            raise TypeError(
+                checks.message(name, checks.as_code(value), expected, remedy)
+            )
 
 
 def refusing(init: Any) -> Any:
@@ -64,10 +66,11 @@ def mixed_arguments(
         if value is not None:
             refuse_mixed(kernel, name, "Leave it out.")
     rows, columns = (int(size) for size in kernel.W.shape)
-    number, num_outputs = len(kernel.latent_kernels), int(Y.shape[1])
+    num_latents = len(kernel.latent_kernels)
+    num_outputs = int(Y.shape[1])
     for size, wanted, unit in (
         (rows, num_outputs, "rows, one for each column of Y"),
-        (columns, number, "columns, one for each latent kernel"),
+        (columns, num_latents, "columns, one for each latent kernel"),
     ):
         if size != wanted:
             remedy = (
@@ -77,8 +80,8 @@ def mixed_arguments(
             raise checks.refusal(
                 "W", f"shape {rows, columns}", f"{wanted} {unit}", remedy
             )
-    if num_latent_gps not in (None, number):
-        expected = f"{number}, one for each latent kernel"
+    if num_latent_gps not in (None, num_latents):
+        expected = f"{num_latents}, one for each latent kernel"
         raise checks.refusal(
             "num_latent_gps", num_latent_gps, expected, "Leave it out."
         )
@@ -141,7 +144,8 @@ def warn_of_run(info: SiteUpdateInfo, tolerance: float, advice: str) -> None:
     run did not converge.
     """
     residual = tf.convert_to_tensor(info.residual)
-    unknown, numbers = tf.math.is_inf(residual), {"Sweeps": info.num_sweeps}
+    unknown = tf.math.is_inf(residual)
+    numbers = {"Sweeps": info.num_sweeps}
     text = unknown_log_z(residual.dtype)
     warn(ConvergenceWarning, unknown, text, numbers, up=3)
     settled = tf.logical_or(unknown, info.converged)
@@ -207,7 +211,7 @@ def _check_power(value: TensorData) -> None:
     except (TypeError, ValueError):
         raise checks.refusal(
             "alpha",
-            repr(value),
+            checks.as_code(value),
             "a number in [0, 1] or an array of such numbers",
             "Pass 0.5, for example.",
         ) from None

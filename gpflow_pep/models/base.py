@@ -82,7 +82,7 @@ class TrialWarning(UserWarning):
 
 def finite(moments: MeanAndVariance) -> MeanAndVariance:
     mean, variance = (
-        checks.require_finite(part, "prediction", ADVICE) for part in moments
+        checks.require_finite(moment, "prediction", ADVICE) for moment in moments
     )
     return mean, variance
 
@@ -99,8 +99,8 @@ def labels_to_floats(data: Any) -> Any:
     dtype = (
         tf.as_dtype(Y.dtype) if tf.is_tensor(Y) or Y.dtype.kind in "biu" else tf.float64
     )
-    whole = dtype.is_integer or dtype.is_bool
-    return (X, tf.cast(Y, default_float())) if whole else data
+    is_exact = dtype.is_integer or dtype.is_bool
+    return (X, tf.cast(Y, default_float())) if is_exact else data
 
 
 def refuse_data(model: Any, name: str, data: tuple[Any, ...]) -> None:
@@ -335,9 +335,13 @@ class PowerEPModel(GPModel, abc.ABC):
         sites and a memory, even if ``gpflow.set_trainable`` was called for them.
         """
         parameters = [
-            part for part in self.parameters if isinstance(part, FixedParameter)
+            parameter
+            for parameter in self.parameters
+            if isinstance(parameter, FixedParameter)
         ]
-        fixed = {id(variable) for part in parameters for variable in part.variables}
+        fixed = {
+            id(variable) for parameter in parameters for variable in parameter.variables
+        }
         return tuple(v for v in super().trainable_variables if id(v) not in fixed)
 
     @inherit_check_shapes
@@ -450,7 +454,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     def _set_rows(self, data: Data, cut: Cut, chunk_size: int | None) -> None:
         self._rows_version = tf.Variable(0, trainable=False)
-        self.data, self._cut = data, cut
+        self.data = data
+        self._cut = cut
         self.chunk_size = (
             None
             if chunk_size is None
@@ -524,7 +529,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         """Collect the present rows and parameters for the functions of the inner
         loop.
         """
-        parts, rows = self._latent_parts, SiteRows(*self.rows.read(), self._powers())
+        parts = self._latent_parts
+        rows = SiteRows(*self.rows.read(), self._powers())
         W = parts.whiten().W
         memory = self._memory_terms(W)
         return SiteProblem(
@@ -534,9 +540,12 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def _check_latent(self, *, shared: bool = False) -> None:
         """See :func:`~gpflow_pep.engine.prior.check_independent`."""
         mixes = prior.is_mixed(self.kernel)
-        number = len(self.kernel.latent_kernels) if mixes else self.num_latent_gps
-        kernel, shared = self._latent_parts.kernel, shared and not mixes
-        prior.check_independent(kernel, self.inducing_variable, number, shared=shared)
+        num_latents = len(self.kernel.latent_kernels) if mixes else self.num_latent_gps
+        kernel = self._latent_parts.kernel
+        shared = shared and not mixes
+        prior.check_independent(
+            kernel, self.inducing_variable, num_latents, shared=shared
+        )
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:
         """Check rows of the model, whose targets may be missing if outputs are mixed.

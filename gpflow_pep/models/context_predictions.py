@@ -52,9 +52,10 @@ class ContextPredictions:
         """Take the parts of one output; without the likelihood where that is
         Gaussian.
         """
-        number, name = int(self.num_latent_gps), type(self.kernel).__name__
-        if number != 1 or isinstance(self.kernel, MultioutputKernel):
-            got = f"near rows with {number} latent functions under {name}"
+        num_latents = int(self.num_latent_gps)
+        name = type(self.kernel).__name__
+        if num_latents != 1 or isinstance(self.kernel, MultioutputKernel):
+            got = f"near rows with {num_latents} latent functions under {name}"
             expected = "one latent function and a kernel of one output"
             raise checks.refusal(
                 "near", got, expected, "Leave out near rows, or use PEPRegression."
@@ -166,7 +167,8 @@ class ContextPredictions:
     ) -> ContextRowsPosterior:
         @tf.autograph.experimental.do_not_convert
         def compute() -> Context:
-            context, noise_variance = self.row_context(), near.noise_variance
+            context = self.row_context()
+            noise_variance = near.noise_variance
             if noise_variance is None:
                 return context
             return context._replace(noise=tf.zeros_like(context.noise) + noise_variance)
@@ -184,7 +186,8 @@ class ContextPredictions:
         near = as_near(near, self.data[0].shape[0], self.has_blocks)
         has_sites = near.number > 0 and self.context_parts().likelihood is not None
         if near.noise_variance is not None and has_sites:
-            expected, remedy = "None, because near rows have sites", "Leave it out."
+            expected = "None, because near rows have sites"
+            remedy = "Leave it out."
             raise checks.refusal(
                 "near: noise_variance", near.noise_variance, expected, remedy
             )
@@ -202,9 +205,11 @@ class ContextPredictions:
         :param near: The numbers of the rows on which each row of ``index`` is
             conditioned, without the row itself.
         """
-        parts, context = self.context_parts(), self.row_context(with_u=False)
+        parts = self.context_parts()
+        context = self.row_context(with_u=False)
         X, Y = self.rows.read()  # type: ignore[attr-defined]
-        Xnew, Ynew = tf.gather(X, index), tf.gather(Y, index)
+        Xnew = tf.gather(X, index)
+        Ynew = tf.gather(Y, index)
         conditioned = condition_groups(
             parts, context, Xnew[:, None], near, TRAINING_TOLERANCE
         )

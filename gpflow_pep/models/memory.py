@@ -23,7 +23,8 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
     alpha = _check_power(alpha)
     Z = inducing_inputs(model.inducing_variable, "remember")
     W = model._parts.whiten().W
-    log_z, natural = model.pep_log_marginal_likelihood(), model.natural_of_v()
+    log_z = model.pep_log_marginal_likelihood()
+    natural = model.natural_of_v()
     mean = _mean_at(model.mean_function, Z, natural.b.shape[0])
     return memory_of(W, natural, log_z, Z, mean)._replace(alpha=alpha)
 
@@ -50,12 +51,13 @@ class AttachedMemory(Module):
         dtype = model.data[0].dtype
         arrays = _check_memory(memory, dtype, model.num_latent_gps)
         num_columns = model.data[0].shape[1]
-        number, expected = arrays["Z"].shape[2], f"{num_columns}, as in X"
-        got, remedy = (
-            f"inducing points of {number} column(s)",
-            "Pass rows with the columns of the",
+        num_inducing = arrays["Z"].shape[2]
+        expected = f"{num_columns}, as in X"
+        got = f"inducing points of {num_inducing} column(s)"
+        remedy = "Pass rows with the columns of the"
+        _require(
+            num_inducing == num_columns, got, expected, f"{remedy} summarised ones."
         )
-        _require(number == num_columns, got, expected, f"{remedy} summarised ones.")
         for name, value in arrays.items():
             setattr(self, name, FixedParameter(value, dtype=dtype))
         self.kept = FixedParameter(
@@ -66,15 +68,16 @@ class AttachedMemory(Module):
 
     def read(self) -> Memory:
         """Return the memory as tensors."""
-        parts = self.Z, self.weights, self.first, self.mean, self.log_constant
-        Z, weights, first, mean, log_constant = map(tf.convert_to_tensor, parts)
+        fields = self.Z, self.weights, self.first, self.mean, self.log_constant
+        Z, weights, first, mean, log_constant = map(tf.convert_to_tensor, fields)
         return Memory(Z, weights, first, mean, log_constant, self.alpha)
 
     def terms(self, model: Any, W: tf.Tensor) -> MemoryTerms:
         """Compute the contribution of the memory for the present parameters of the
         model.
         """
-        memory, same_point = self.read(), tf.convert_to_tensor(self.kept)
+        memory = self.read()
+        same_point = tf.convert_to_tensor(self.kept)
         if same_point.shape[1] != W.shape[-1]:
             got = (
                 f"{W.shape[-1]} for a memory that was passed to a model with"
@@ -162,17 +165,16 @@ def _check_memory(
             f"{dtype.name}, the type of the data",
             cast,
         )
-        rank, got = ranks[name], f"{name} of shape {value.shape}"
+        rank = ranks[name]
+        got = f"{name} of shape {value.shape}"
         _require(value.ndim == rank, got, f"{rank} axes", remedy)
         finite = bool(np.isfinite(value).all())
         _require(finite, f"NaN or infinity in {name}", "finite numbers", anew)
     Z, weights, first, mean = (
         arrays[name] for name in ("Z", "weights", "first", "mean")
     )
-    got, expected = (
-        f"{len(first)} latent function(s)",
-        f"{num_latent}, the number in the model",
-    )
+    got = f"{len(first)} latent function(s)"
+    expected = f"{num_latent}, the number in the model"
     _require(
         len(first) == num_latent,
         got,
@@ -193,7 +195,7 @@ def _check_memory(
 
 
 def _check_power(alpha: Any) -> float | None:
-    number = np.asarray(alpha).tolist()
+    power = np.asarray(alpha).tolist()
     return (
-        None if alpha is None else checks.check_real("alpha", number, "[0, 1]", _POWER)
+        None if alpha is None else checks.check_real("alpha", power, "[0, 1]", _POWER)
     )

@@ -89,7 +89,8 @@ class MinibatchLoss(BatchLoss):
         checks.check_seed(seed)
         if refresh_every is not None:
             checks.check_positive("refresh_every", refresh_every)
-        self.model, self._num_rows = model, num_rows
+        self.model = model
+        self._num_rows = num_rows
         self._scale = num_rows / batch_size
         self._refresh_every = refresh_every or max(1, num_rows // batch_size)
         self._shuffled = shuffled_rows(num_rows, batch_size, seed)
@@ -99,7 +100,8 @@ class MinibatchLoss(BatchLoss):
         self._next = self._next_loss
         if compile:
             self._next = compiled(self._next_loss)
-        L, M = model.num_latent_gps, int(model.inducing_variable.num_inducing)
+        L = model.num_latent_gps
+        M = int(model.inducing_variable.num_inducing)
         self._totals = Natural(
             *(
                 tf.Variable(
@@ -139,7 +141,8 @@ class MinibatchLoss(BatchLoss):
         :param batch: The numbers of the rows, as many as in a batch; ``epoch(k)`` gives
             the batches of the k-th epoch.
         """
-        model, index = self.model, batch
+        model = self.model
+        index = batch
         problem = model.site_problem()
         text = checks.message(
             "data",
@@ -179,7 +182,7 @@ class MinibatchLoss(BatchLoss):
 
         def taken_out(totals: Natural, sites: Sites) -> tuple[Natural, Sites]:
             """Totals of the others, and sites of the batch."""
-            of_batch = Sites(*(tf.gather(part, index) for part in sites))
+            of_batch = Sites(*(tf.gather(numbers, index) for numbers in sites))
             sums = natural_sums(batch, of_batch)
             return tf.nest.map_structure(tf.subtract, totals, sums), of_batch
 
@@ -226,7 +229,9 @@ class NearRowLoss(BatchLoss):
         near = as_near(
             checks.check_positive("near", near), num_rows - 1, model.has_blocks
         ).number
-        self.model, self._near, self._num_rows = model, near, num_rows
+        self.model = model
+        self._near = near
+        self._num_rows = num_rows
         self._batch_size = min(
             checks.check_positive("batch_size", batch_size), num_rows
         )

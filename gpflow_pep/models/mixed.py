@@ -45,8 +45,9 @@ def require_mixed(model: Any, name: str) -> None:
 
 def _context(model: Any) -> MixedContext:
     q = posterior_factor(model.natural_of_v())
-    weights, L = tf.convert_to_tensor(model.kernel.W), model._latent_parts.whiten().L
-    root, c = (checks.require_finite(part, "q(u)", ADVICE) for part in (q.W, q.c))
+    weights = tf.convert_to_tensor(model.kernel.W)
+    L = model._latent_parts.whiten().L
+    root, c = (checks.require_finite(tensor, "q(u)", ADVICE) for tensor in (q.W, q.c))
     return MixedContext(L, root, c, weights)
 
 
@@ -115,10 +116,12 @@ def _given_outputs(
     """Compute the moments of g of new rows given some of their outputs, between the
     weights of the mixture, and the mean function and checked outputs, [N, P].
     """
-    parts, context = model._latent_parts, _context(model)
+    parts = model._latent_parts
+    context = _context(model)
     Xnew = new_inputs(Xnew, model.inducing_variable, context.L.dtype)
     X, Y = model._check_new_targets((Xnew, outputs))
-    g, mean = latent_at(parts, context, X), parts.mean(X) + tf.zeros_like(Y)
+    g = latent_at(parts, context, X)
+    mean = parts.mean(X) + tf.zeros_like(Y)
     g, end = condition_on_outputs(model.likelihood, context, g, mean, X, Y)
     unfinished = "The prediction given outputs of the same row is inexact."
     warn_unless_converged(SiteUpdateInfo(*end.info), 1e-8, unfinished)
@@ -209,8 +212,8 @@ def _sums(model: Any, parts: Parts, W: tf.Tensor) -> RowSums:
 
 def _noise(model: Any, X: tf.Tensor) -> tf.Tensor:
     """[N, P or 1], noise variances."""
-    parts = getattr(model.likelihood, "likelihoods", [model.likelihood])
-    return tf.concat([noise_variance(part, X) for part in parts], axis=1)
+    of_columns = getattr(model.likelihood, "likelihoods", [model.likelihood])
+    return tf.concat([noise_variance(of_column, X) for of_column in of_columns], axis=1)
 
 
 def regression_sites(model: Any) -> tuple[SiteProblem, Sites, LatentMarginals]:
@@ -223,7 +226,8 @@ def regression_sites(model: Any) -> tuple[SiteProblem, Sites, LatentMarginals]:
     tau = tf.where(
         observed, 1.0 / (_noise(model, X) + tf.zeros_like(r)), tf.zeros_like(r)
     )
-    sites, q = Sites(tau * r, tau), posterior_factor(model.natural_of_v())
+    sites = Sites(tau * r, tau)
+    q = posterior_factor(model.natural_of_v())
 
     def of_rows(piece: Any) -> LatentMarginals:
         (X, _), projection = piece

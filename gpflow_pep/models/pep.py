@@ -127,12 +127,15 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         reset_sites: bool = False,
     ) -> None:
         X, Y = self._check_data(data, kernel)
-        number = num_latent_gps
         if is_mixed(kernel):
-            parts = kernel, inducing_variable, Y, number
-            inducing_variable, number = mixed_arguments(*parts, memory=memory), None
-        (check_entries if is_mixed(kernel) else check_support)(likelihood, Y)
-        num_latent_gps = check_num_latent(number, likelihood, Y)
+            inducing_variable = mixed_arguments(
+                kernel, inducing_variable, Y, num_latent_gps, memory=memory
+            )
+            num_latent_gps = None  # the likelihood has one of each column
+            check_entries(likelihood, Y)
+        else:
+            check_support(likelihood, Y)
+        num_latent_gps = check_num_latent(num_latent_gps, likelihood, Y)
         super().__init__(
             kernel,
             likelihood,
@@ -389,7 +392,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self.write_sites(fixed_point.sites)
         dtype = fixed_point.sites.nu.dtype
         self._last_run.assign(
-            tf.stack([tf.cast(part, dtype) for part in fixed_point.info])
+            tf.stack([tf.cast(field, dtype) for field in fixed_point.info])
         )
         info = self.last_inference if tf.executing_eagerly() else fixed_point.info
         warn_of_run(info, self.tolerance, ADVICE + traits(self.likelihood).advice)
@@ -403,11 +406,11 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         # Everything that may be refused comes first, so that an error leaves the model
         # as it was.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
-        stays, sites = (
-            index[:, None] >= 0,
-            (self.sites.nu.numpy(), self.sites.tau.numpy()),
-        )
-        taken_over = [tf.constant(np.where(stays, part[index], 0.0)) for part in sites]
+        stays = index[:, None] >= 0
+        sites = (self.sites.nu.numpy(), self.sites.tau.numpy())
+        taken_over = [
+            tf.constant(np.where(stays, numbers[index], 0.0)) for numbers in sites
+        ]
         replaced = self.rows.with_data(rows)
         self._take(replaced if powers is None else replaced.with_powers(powers))
         self.write_sites(Sites(*taken_over))
@@ -523,8 +526,8 @@ class _SiteParameters(Module):
         if cached.nu.shape[0] is not None and cached.nu.shape[0] == empty.nu.shape[0]:
             return cached
         same = tf.equal(tf.shape(cached.nu)[0], num_rows)
-        parts = tf.cond(same, lambda: cached, lambda: empty)
-        return Sites(*(tf.ensure_shape(part, empty.nu.shape) for part in parts))
+        numbers = tf.cond(same, lambda: cached, lambda: empty)
+        return Sites(*(tf.ensure_shape(number, empty.nu.shape) for number in numbers))
 
     def write(self, sites: Sites) -> None:
         """Replace all sites; their number may change."""

@@ -118,19 +118,26 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         chunk_size: int | None = None,
     ) -> None:
         X, Y = self._check_data(data)
-        number = each = int(Y.shape[1]) if is_mixed(kernel) else None
         if is_mixed(kernel):
-            options: dict[str, Any] = {"blocks": blocks, "memory": memory}
-            parts = kernel, inducing_variable, Y, num_latent_gps
-            inducing_variable = mixed_arguments(*parts, **options)
+            inducing_variable = mixed_arguments(
+                kernel,
+                inducing_variable,
+                Y,
+                num_latent_gps,
+                blocks=blocks,
+                memory=memory,
+            )
+            num_latent_gps = int(Y.shape[1])
+            noisy = _gaussian_likelihood(likelihood, noise_variance, num_latent_gps)
+            check_entries(noisy, Y)
         else:
             if not isinstance(kernel, SharedIndependent):
                 checks.check_single_output(kernel)
-            number = checks.check_num_outputs(num_latent_gps, Y)
-        noisy = _gaussian_likelihood(likelihood, noise_variance, each)
-        (_check_targets if each is None else check_entries)(noisy, Y)
+            num_latent_gps = checks.check_num_outputs(num_latent_gps, Y)
+            noisy = _gaussian_likelihood(likelihood, noise_variance, None)
+            _check_targets(noisy, Y)
         super().__init__(
-            kernel, noisy, inducing_variable, mean_function, number, alpha, X
+            kernel, noisy, inducing_variable, mean_function, num_latent_gps, alpha, X
         )
         self._check_latent(shared=True)
         self._set_rows((X, Y), Cut(), chunk_size)
@@ -197,7 +204,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
                 "upper_bound", "missing targets", "all targets", remedy
             )
         parts = self._parts_of_output()
-        terms, W = partial(collapsed.sums_with_slack, parts), self._parts.whiten().W
+        terms = partial(collapsed.sums_with_slack, parts)
+        W = self._parts.whiten().W
         chunk_size, keep_all = self.rows.plan()
         pieces = self.rows.single_rows(chunk_size)
         options: dict[str, Any] = {"keep": keep_all, "parts": parts}
@@ -214,7 +222,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
         :raises ValueError: If some alpha is not 1, or rows come in blocks.
         """
-        name, remedy = "fitc_log_marginal_likelihood", "Use pep_log_marginal_likelihood"
+        name = "fitc_log_marginal_likelihood"
+        remedy = "Use pep_log_marginal_likelihood"
         outputs = "at alpha 1 the outputs of a row are a block, as in PITC."
         refuse_mixed(self.kernel, name, f"{remedy}: {outputs}")
         remedy += ", which is the value of PITC at alpha 1 with blocks."
@@ -242,11 +251,13 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def row_context(self, *, with_u: bool = True) -> Context:
         """See :class:`~gpflow_pep.models.context_predictions.ContextPredictions`."""
-        context, parts = super().row_context(), self._parts_of_output()
+        context = super().row_context()
+        parts = self._parts_of_output()
         r, noise = parts.observe(context.X, context.r)
         if not with_u:
             return context._replace(r=r, noise=noise)
-        q, L = self._posterior_of_v(), parts.whiten().L
+        q = self._posterior_of_v()
+        L = parts.whiten().L
         return Context(L, q.q_mu, q.q_sqrt[0], context.X, r, noise, context.scales)
 
     @check_shapes(
@@ -285,7 +296,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._require_single_rows(
             "loo_log_density, loo_moments", "Hold out rows instead."
         )
-        parts, W = self._parts_of_output(), self._parts.whiten().W
+        parts = self._parts_of_output()
+        W = self._parts.whiten().W
         q = posterior_factor(self._sums(W).natural)
         if times is None:
             times = tf.ones_like(self.data[0][:, 0])
@@ -307,7 +319,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """
         refuse_mixed(self.kernel, "total_loo_log_density", "Train by the evidence.")
         self._require_single_rows("total_loo_log_density", "Train by the evidence.")
-        parts, W = self._parts_of_output(), self._parts.whiten().W
+        parts = self._parts_of_output()
+        W = self._parts.whiten().W
         # The second pass over the rows uses the factor of the first.
         factor = posterior_factor(self._sums(W).natural)
 
@@ -321,7 +334,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _require_single_rows(self, name: str, remedy: str) -> None:
         if self.has_blocks:
-            got, expected = "a model with blocks", "a model whose rows are factors"
+            got = "a model with blocks"
+            expected = "a model whose rows are factors"
             raise checks.refusal(name, got, f"{expected} by themselves", remedy)
 
     @tf.autograph.experimental.do_not_convert
@@ -329,7 +343,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         """See :meth:`~gpflow_pep.models.base.InternalDataModel.natural_of_v`."""
         if is_mixed(self.kernel):
             return mixed.natural_of_regression(self)
-        parts, factor = self._parts_of_output(), self._parts.whiten()
+        parts = self._parts_of_output()
+        factor = self._parts.whiten()
         sums_of = partial(self._cut.sums_of, PartsBySubstitution(*parts))
         natural = self.rows.sum(sums_of, (factor.L,), parts).natural
         return add_memory(natural, self._memory_terms(factor.W))
@@ -369,7 +384,7 @@ def _gaussian_likelihood(
     :param num_outputs: The number of outputs with separate noise; None if all outputs
         have the same noise.
     """
-    parts = getattr(likelihood, "likelihoods", None) if num_outputs else None
+    of_columns = getattr(likelihood, "likelihoods", None) if num_outputs else None
     if likelihood is None:
         variances: list[Any] = [1.0 if noise_variance is None else noise_variance]
         if num_outputs:
@@ -384,9 +399,9 @@ def _gaussian_likelihood(
             "noise_variance and likelihood", "both", "one or the other", remedy
         )
     suit = (
-        factors.traits(part).is_gaussian
-        and (num_outputs is None or _takes_any_columns(part))
-        for part in parts or [likelihood]
+        factors.traits(of_column).is_gaussian
+        and (num_outputs is None or _takes_any_columns(of_column))
+        for of_column in of_columns or [likelihood]
     )
     if not all(suit):
         raise checks.refusal(

@@ -87,7 +87,8 @@ class Blocks(Cut):
     def __init__(self, labels: AnyNDArray, chunk_size: int) -> None:
         super().__init__()
         names, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
-        by_block, end = np.argsort(place, kind="stable"), np.cumsum(sizes)
+        by_block = np.argsort(place, kind="stable")
+        end = np.cumsum(sizes)
         parts = (names, tf.int64), (by_block, tf.int32), ([0, *end], tf.int32)
         self.block_rows = BlockRows(
             *(tf.constant(part, dtype) for part, dtype in parts)
@@ -328,7 +329,8 @@ def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -
     """
     for name, new, old in zip("XY", other, data, strict=True):
         if new.shape[1] != old.shape[1]:
-            got, expected = f"{new.shape[1]} column(s)", f"{old.shape[1]}, as before"
+            got = f"{new.shape[1]} column(s)"
+            expected = f"{old.shape[1]}, as before"
             remedy = "Pass the same columns, or make a new model."
             raise refusal(name, got, expected, remedy)
         fixed = isinstance(old, tf.Variable) and not of_any_length
@@ -341,10 +343,8 @@ def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power
     """Find the power of each row; None where all have one."""
     if alpha.shape.rank == 0:
         if powers is not None:
-            got, expected = (
-                "powers of new rows",
-                "no powers, because the model has one power for all rows",
-            )
+            got = "powers of new rows"
+            expected = "no powers, because the model has one power for all rows"
             raise refusal(
                 "alpha", got, expected, "Leave it out, or assign model.alpha."
             )

@@ -120,7 +120,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         )
         self._powers()
         self.num_data = num_data
-        self.whiten, self.q_diag = whiten, q_diag
+        self.whiten = whiten
+        self.q_diag = q_diag
         self.q_mu = VariationalParameter(mean)
         self.q_sqrt = VariationalParameter(
             root, transform=positive() if q_diag else triangular()
@@ -197,7 +198,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             return self._tilted_of_mixed(q, X, Y, alpha)
         A, D = self._parts.project(self._parts.whiten().W, X)
         h, s = row_moments(q, A)
-        d, mean = tf.transpose(D), h + self._parts.mean(X)
+        d = tf.transpose(D)
+        mean = h + self._parts.mean(X)
         factors.check_num_latent(mean.shape[1], self.likelihood, Y)
         return self._resolved(X, mean, s + d, Y, alpha)
 
@@ -252,18 +254,16 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             remedy = (
                 "Pass a number, or use gpflow_pep.models.PEP for a power for each row."
             )
-            got, expected = (
-                f"shape {tuple(power.shape)}",
-                "one number, because the sites are tied",
-            )
+            got = f"shape {tuple(power.shape)}"
+            expected = "one number, because the sites are tied"
             raise checks.refusal("alpha", got, expected, remedy)
         return power
 
     def _posterior_of_v(self) -> WhitenedGaussian:
         """q(v) for the parameters as they are."""
         mean, root = (
-            checks.require_finite(tf.convert_to_tensor(part), "q", ADVICE)
-            for part in (self.q_mu, self.q_sqrt)
+            checks.require_finite(tf.convert_to_tensor(parameter), "q", ADVICE)
+            for parameter in (self.q_mu, self.q_sqrt)
         )
         if self.q_diag:
             root = tf.linalg.diag(tf.transpose(root))
@@ -343,10 +343,10 @@ def _shape_of_q(
     num_inducing = int(inducing_variable.num_inducing)
     if not isinstance(kernel, MultioutputKernel):
         return num_inducing, None
-    number = int(kernel.num_latent_gps)
+    num_latents = int(kernel.num_latent_gps)
     several = isinstance(inducing_variable, MultioutputInducingVariables)
     return (
-        (num_inducing, number) if several else (num_inducing * number, 1)
+        (num_inducing, num_latents) if several else (num_inducing * num_latents, 1)
     )  # in one Gaussian
 
 

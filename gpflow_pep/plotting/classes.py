@@ -11,6 +11,7 @@ from scipy.stats import binomtest
 
 from .. import metrics
 from ..engine.checks import (
+    as_code,
     as_labels,
     check_level,
     counted,
@@ -50,7 +51,8 @@ def reliability(
     :param level: The level of the intervals.
     :raises ValueError: If labels or probabilities have other values or shapes.
     """
-    level, event = check_level(level), np.ndim(probability) == 1
+    level = check_level(level)
+    event = np.ndim(probability) == 1
     P = _probability(probability, event)
     labels = as_columns("labels", labels, 1)[:, 0]
     require_same_length("labels", labels, "probability", P)
@@ -90,7 +92,8 @@ def confusion_matrix(
     :raises ValueError: If labels and predictions differ in number, or names and
         classes.
     """
-    labels, predicted = as_labels("labels", labels), as_labels("predicted", predicted)
+    labels = as_labels("labels", labels)
+    predicted = as_labels("predicted", predicted)
     require_same_length("predicted", predicted, "labels", labels)
     classes = np.unique(np.concatenate([labels, predicted]))
     if (
@@ -147,7 +150,8 @@ def decision_boundary(
     :raises ValueError: If there are not two inputs, or if labels or classifier are of
         another kind.
     """
-    table, columns = type(X), getattr(X, "columns", None)
+    table = type(X)
+    columns = getattr(X, "columns", None)
     if np.ndim(X) == 2 and np.shape(X)[1] != 2:
         remedy = (
             "Pass two columns, and as classifier a function that fills in the others."
@@ -155,7 +159,8 @@ def decision_boundary(
         raise refusal(
             "X", counted(np.shape(X)[1], "input"), "2, one for each axis", remedy
         )
-    X, labels = as_columns("X", X, 2), as_labels("labels", labels)
+    X = as_columns("X", X, 2)
+    labels = as_labels("labels", labels)
     require_same_length("labels", labels, "X", X)
     predict = predictor(classifier)
     if inducing is None:
@@ -164,7 +169,8 @@ def decision_boundary(
         except ValueError:  # GPR has none, others have no inputs
             inducing = ()
     margin = 0.08 * np.maximum(np.ptp(X, axis=0), 1e-9)
-    low, high = X.min(axis=0) - margin, X.max(axis=0) + margin
+    low = X.min(axis=0) - margin
+    high = X.max(axis=0) + margin
     high[1] += 0.1 * (high[1] - low[1])  # room for the legend
     grid = np.meshgrid(*np.linspace(low, high, GRID).T)
     inputs: Any = np.column_stack([axis.ravel() for axis in grid])
@@ -180,7 +186,8 @@ def decision_boundary(
     style: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     style |= {"markersize": 5.0} if len(X) < 1000 else {"markersize": 2.5, "alpha": 0.5}
     for number, label in enumerate(classes):
-        color, marker = canvas.color_of(number), MARKERS[number % len(MARKERS)]
+        color = canvas.color_of(number)
+        marker = MARKERS[number % len(MARKERS)]
         rows = X[labels == label].T
         ax.plot(
             *rows, marker, color=color, label=texts[number], rasterized=True, **style
@@ -205,7 +212,8 @@ def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
     if hasattr(classifier, "predict_proba"):
         return classifier.predict_proba
     if hasattr(classifier, "predict_f"):
-        likelihood, size = classifier.likelihood, num_classes(classifier.likelihood)
+        likelihood = classifier.likelihood
+        size = num_classes(classifier.likelihood)
 
         def probabilities(X: AnyNDArray) -> AnyNDArray:
             X = np.asarray(X, gpflow.default_float())
@@ -230,10 +238,9 @@ def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
     classes: AnyNDArray = np.asarray(getattr(classifier, "classes_", numbers))
     unknown = labels[~np.isin(labels, classes)]
     if unknown.size or len(classes) != size:
-        got = repr(unknown[0]) if unknown.size else counted(len(classes), "class")
-        expected = (
-            f"{size} classes, one for each column of the probabilities: {list(classes)}"
-        )
+        got = as_code(unknown[0]) if unknown.size else counted(len(classes), "class")
+        expected = f"{size} classes, one for each column of the probabilities:"
+        expected += f" {as_code(list(classes))}"
         raise refusal(
             "labels",
             got,
@@ -247,7 +254,8 @@ def _draw_probability(ax: Any, grid: Sequence[AnyNDArray], P: AnyNDArray) -> Non
     """Draw shades and boundaries."""
     from matplotlib.colors import to_rgb
 
-    shape, size = grid[0].shape, P.shape[1]
+    shape = grid[0].shape
+    size = P.shape[1]
     extent = (grid[0].min(), grid[0].max(), grid[1].min(), grid[1].max())
     colors = np.array([to_rgb(canvas.color_of(number)) for number in range(size)])
     # The least that the highest probability of C classes can be is 1 / C: white.
@@ -276,7 +284,8 @@ def _draw_inducing(ax: Any, inducing: Inducing) -> None:
     """
     from matplotlib.collections import EllipseCollection
 
-    label, Z = "inducing inputs", inducing.Z
+    label = "inducing inputs"
+    Z = inducing.Z
     if inducing.covariance is not None:
         label += ", blur ± 1 std"
         values, vectors = np.linalg.eigh(inducing.covariance)
@@ -295,7 +304,9 @@ def _draw_inducing(ax: Any, inducing: Inducing) -> None:
 
 def _probability(probability: Any, event: bool) -> AnyNDArray:
     P = as_columns("probability", probability)
-    low, high, total = np.min(P), np.max(P), P.sum(axis=1)
+    low = np.min(P)
+    high = np.max(P)
+    total = P.sum(axis=1)
     if (
         low < -1e-6
         or high > 1.0 + 1e-6

@@ -10,6 +10,8 @@ from ..engine.checks import as_vector, as_vectors, refusal, require_same_length
 from . import canvas
 from .canvas import BEST, FIT, color_of
 
+_STYLES = "--", "-.", ":"
+
 
 class Inducing(NamedTuple):
     """Positions of inducing variables."""
@@ -26,7 +28,7 @@ def inducing_points_of(model: Any) -> list[Inducing]:
 
     :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
         ``PEPClassifier``, or an inducing variable.
-    :raises ValueError: If it has nan inducing variable with inputs Z.
+    :raises ValueError: If it has no inducing variable with inputs Z.
     """
     scaler = getattr(model, "input_scaler_", None)
     variables: Any = model
@@ -41,10 +43,12 @@ def inducing_points_of(model: Any) -> list[Inducing]:
         )
         remedy = "Leave out this argument, or draw the points yourself."
         raise refusal("model", got, "an inducing variable with inputs Z", remedy)
-    scale, inputs = getattr(scaler, "scale_", None), []
+    scale = getattr(scaler, "scale_", None)
+    inputs = []
     square = 1.0 if scale is None else np.outer(scale, scale)
     for variable in sets:
-        Z, blur = np.asarray(variable.Z), getattr(variable, "covariance", None)
+        Z = np.asarray(variable.Z)
+        blur = getattr(variable, "covariance", None)
         Z = Z if scaler is None else scaler.inverse_transform(Z)
         inputs.append(Inducing(Z, None if blur is None else square * np.asarray(blur)))
     return inputs
@@ -91,10 +95,13 @@ def alpha_sweep(
         alphas, np.append(errors, [error for _, error in others.values()]), best
     )
     order = np.argsort(alphas)
-    alphas, values, errors = alphas[order], values[order], errors[order]
+    alphas = alphas[order]
+    values = values[order]
+    errors = errors[order]
     several = len(alphas) > 1
     text = None if several else f"alpha {alphas[0]:g}: {values[0]:.4g}"
-    bars, form = errors if errors.any() else None, "o-" if several else "o"
+    bars = errors if errors.any() else None
+    form = "o-" if several else "o"
     ax.errorbar(
         alphas, values, bars, fmt=form, color=FIT, capsize=3, zorder=4, label=text
     )
@@ -105,9 +112,13 @@ def alpha_sweep(
         )
     low, high = _heights(values, errors, np.reshape(list(others.values()), (-1, 2)))
     for number, (name, (value, error)) in enumerate(others.items(), start=2):
-        color, style = color_of(number), ("--", "-.", ":")[number % 3]
-        arrow = " ↑" if value > high else " ↓" if value < low else ""
-        text = f"{name}: {value:.4g}{arrow}"
+        color = color_of(number)
+        style = _STYLES[number % len(_STYLES)]
+        text = f"{name}: {value:.4g}"
+        if value > high:
+            text += " ↑"
+        elif value < low:
+            text += " ↓"
         ax.axhline(value, color=color, linestyle=style, zorder=2, label=text)
         ax.axhspan(value - error, value + error, color=color, alpha=0.1, linewidth=0)
     ticks = alphas if len(alphas) <= 6 else np.linspace(0.0, 1.0, 6)
@@ -143,13 +154,12 @@ def _heights(
     """Find limits of y that hold the sweep, and the baselines [B, 2] that are not far
     from it.
     """
-    low, high = float(np.min(values - errors)), float(np.max(values + errors))
+    low = float(np.min(values - errors))
+    high = float(np.max(values + errors))
     far = 3.0 * (high - low) if len(values) > 1 and high > low else np.inf
     ends = np.ravel([others[:, 0] - others[:, 1], others[:, 0] + others[:, 1]])
     near = np.tile((low - far <= others[:, 0]) & (others[:, 0] <= high + far), 2)
-    low, high = (
-        np.min(ends, where=near, initial=low),
-        np.max(ends, where=near, initial=high),
-    )
+    low = np.min(ends, where=near, initial=low)
+    high = np.max(ends, where=near, initial=high)
     margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     return float(low - margin), float(high + margin)

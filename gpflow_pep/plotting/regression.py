@@ -14,10 +14,13 @@ from .models import Inducing
 
 #: More rows than this have no intervals in a picture, and cells of a density, CELLS
 #: along an axis, cover them wherever at least CROWDED rows share a cell.
-FEW, CELLS, CROWDED = 300, 45, 4
+FEW = 300
+CELLS = 45
+CROWDED = 4
 #: A view may leave out this fraction of the rows at either end, if their distance from
 #: the others is more than LONGER times the range of the others.
-TAIL, LONGER = 0.001, 0.5
+TAIL = 0.001
+LONGER = 0.5
 
 
 @canvas.picture(5.0, 5.0)
@@ -44,7 +47,8 @@ def predicted_against_actual(
         positive.
     """
     y, mean = as_vectors(y=y, mean=mean)
-    level, many = check_level(level), len(y) > FEW
+    level = check_level(level)
+    many = len(y) > FEW
     limits = view(np.concatenate([y, mean]))
     notes = [canvas.rows(len(y))]
     if std is not None:
@@ -102,7 +106,8 @@ def view(values: AnyNDArray) -> tuple[float, float]:
     """Find limits for an axis: of all values, but of a few so far off that they squeeze
     others.
     """
-    low, high = float(np.min(values)), float(np.max(values))
+    low = float(np.min(values))
+    high = float(np.max(values))
     if len(values) > FEW:
         ends = np.quantile(values, [TAIL, 1.0 - TAIL])
         off = LONGER * (ends[1] - ends[0])
@@ -130,7 +135,8 @@ def pit_histogram(
     :param level: The level of the band.
     :raises ValueError: If a number is not in [0, 1], or there is no bar.
     """
-    values, level = as_vector("pit", pit), check_level(level)
+    values = as_vector("pit", pit)
+    level = check_level(level)
     if np.min(values) < 0.0 or np.max(values) > 1.0:
         got = f"numbers from {np.min(values):g} to {np.max(values):g}"
         remedy = (
@@ -188,10 +194,12 @@ def regression_1d(
     x, mean, std = as_vectors(x=x, mean=mean, std=std)
     check_spread("std", std)
     order = np.argsort(x, kind="stable")
-    x, mean, std = x[order], mean[order], std[order]
-    pairs = (
-        data if isinstance(data, Mapping) else {} if data is None else {"data": data}
-    )
+    x = x[order]
+    mean = mean[order]
+    std = std[order]
+    if data is None:
+        data = {}
+    pairs = data if isinstance(data, Mapping) else {"data": data}
     for number, (name, pair) in enumerate(pairs.items()):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{type(pair).__name__} for {name!r}"
@@ -212,7 +220,8 @@ def regression_1d(
         sorted(map(check_level, levels), reverse=True), start=1
     ):
         lower, upper = norm.interval(level, mean, std)
-        alpha, text = min(0.16 * rank, 0.6), f"{level:.0%}"
+        alpha = min(0.16 * rank, 0.6)
+        text = f"{level:.0%}"
         ax.fill_between(
             x, lower, upper, color=FIT, alpha=alpha, linewidth=0, label=text
         )
@@ -230,11 +239,10 @@ def _draw_ticks(ax: Any, inducing: Inducing) -> None:
     """
     low, high = ax.get_ylim()
     ax.set_ylim(low - 0.08 * (high - low), high)
-    z, transform = inducing.Z[:, 0], ax.get_xaxis_transform()
-    height, style = (
-        np.full_like(z, 0.03),
-        {"color": BEST, "alpha": 0.6, "label": "blur ± 1 std"},
-    )
+    z = inducing.Z[:, 0]
+    transform = ax.get_xaxis_transform()
+    height = np.full_like(z, 0.03)
+    style = {"color": BEST, "alpha": 0.6, "label": "blur ± 1 std"}
     if inducing.covariance is not None:
         spread = np.sqrt(inducing.covariance[:, 0, 0])
         ax.hlines(

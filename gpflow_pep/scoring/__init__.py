@@ -1,5 +1,6 @@
 """Predictions of fitted models with NumPy alone: no TensorFlow, no scikit-learn."""
 
 from .scorer import Scorer, load_scorer
+from .stored import version_of
 
-__all__ = ["Scorer", "load_scorer"]
+__all__ = ["Scorer", "load_scorer", "version_of"]

@@ -62,41 +62,44 @@ class Component(NamedTuple):
     )
 
 
-def component_of(part: Mapping[str, Any]) -> Component:
+def component_of(described: Mapping[str, Any]) -> Component:
     """Prepare predictions of a component.
 
-    :param part: ``kernel``, ``likelihood``, ``any_row``, ``Z``, ``a``, and ``roots``, R
-        of each latent function, or ``L`` and ``reductions``, I - S of each; with near
-        rows what :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
+    :param described: ``kernel``, ``likelihood``, ``any_row``, ``Z``, ``a``, and
+        ``roots``, R of each latent function, or ``L`` and ``reductions``, I - S of
+        each; with near rows what
+        :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
     :raises ValueError: If the kernel or likelihood has no form in NumPy.
     """
-    check_likelihood(part["likelihood"])
-    moments_of = moments_from_near_rows if "near" in part else _moments_from_u
-    variance = variance_of(part["kernel"])
-    return Component(moments_of(part), variance, part["likelihood"], part["any_row"])
-
-
-def _moments_from_u(part: Mapping[str, Any]) -> Callable[[Array], tuple[Array, Array]]:
-    covariance, variance = (
-        covariance_with(part["kernel"], part["Z"]),
-        variance_of(part["kernel"]),
+    check_likelihood(described["likelihood"])
+    moments_of = moments_from_near_rows if "near" in described else _moments_from_u
+    variance = variance_of(described["kernel"])
+    return Component(
+        moments_of(described), variance, described["likelihood"], described["any_row"]
     )
+
+
+def _moments_from_u(
+    described: Mapping[str, Any],
+) -> Callable[[Array], tuple[Array, Array]]:
+    covariance = covariance_with(described["kernel"], described["Z"])
+    variance = variance_of(described["kernel"])
 
     def moments(X: Array) -> tuple[Array, Array]:
         K = covariance(X)
-        return K @ part["a"], variance(X)[:, None] - explained(K)
+        return K @ described["a"], variance(X)[:, None] - explained(K)
 
-    if "roots" in part:
-        explained = _explained_by_roots(part["roots"])
+    if "roots" in described:
+        explained = _explained_by_roots(described["roots"])
     else:
-        explained = _explained_by_reductions(part["L"], part["reductions"])
+        explained = _explained_by_reductions(described["L"], described["reductions"])
     return moments
 
 
 def _explained_by_roots(roots: Array) -> Callable[[Array], Array]:
     def explained(K: Array) -> Array:
-        parts = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
-        return np.stack(parts, axis=1)
+        by_latent = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
+        return np.stack(by_latent, axis=1)
 
     return explained
 
@@ -104,8 +107,10 @@ def _explained_by_roots(roots: Array) -> Callable[[Array], Array]:
 def _explained_by_reductions(L: Array, reductions: Array) -> Callable[[Array], Array]:
     def explained(K: Array) -> Array:
         A = solve_lower(L, K.T)
-        parts = [np.einsum("mn,mn->n", reduction @ A, A) for reduction in reductions]
-        return np.stack(parts, axis=1)
+        by_latent = [
+            np.einsum("mn,mn->n", reduction @ A, A) for reduction in reductions
+        ]
+        return np.stack(by_latent, axis=1)
 
     return explained
 

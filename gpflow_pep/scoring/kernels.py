@@ -59,13 +59,14 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
     """
     kind = kernel["kind"]
     if kind in _REDUCTIONS:
-        parts = [covariance_with(part, Z) for part in kernel["kernels"]]
-        return lambda X: reduce(_REDUCTIONS[kind], [part(X) for part in parts])
+        terms = [covariance_with(term, Z) for term in kernel["kernels"]]
+        return lambda X: reduce(_REDUCTIONS[kind], [term(X) for term in terms])
     if kind == "Periodic":
         return _periodic(kernel, Z)
     if kind not in KINDS:
         raise _unknown(kind)
-    columns, variance = _columns(kernel), kernel["variance"]
+    columns = _columns(kernel)
+    variance = kernel["variance"]
     Z = Z[..., columns]
     if kind == "Linear":
         weighted = (Z * variance).swapaxes(-1, -2)
@@ -108,13 +109,14 @@ def variance_of(kernel: Description) -> Callable[[Array], Array]:
     """
     kind = kernel["kind"]
     if kind in _REDUCTIONS:
-        parts = [variance_of(part) for part in kernel["kernels"]]
-        return lambda X: reduce(_REDUCTIONS[kind], [part(X) for part in parts])
+        terms = [variance_of(term) for term in kernel["kernels"]]
+        return lambda X: reduce(_REDUCTIONS[kind], [term(X) for term in terms])
     if kind == "Periodic":
         return variance_of(kernel["base_kernel"])
     if kind not in KINDS:
         raise _unknown(kind)
-    columns, variance = _columns(kernel), kernel["variance"]
+    columns = _columns(kernel)
+    variance = kernel["variance"]
     if kind == "Linear":
         return lambda X: np.sum(X[:, columns] ** 2 * variance, axis=1)
     return lambda X: np.full(len(X), float(variance))
@@ -122,7 +124,8 @@ def variance_of(kernel: Description) -> Callable[[Array], Array]:
 
 def _profile(kernel: Description) -> Callable[[Array], Array]:
     """Give the kernel as a function of the squared distance."""
-    kind, variance = kernel["kind"], kernel["variance"]
+    kind = kernel["kind"]
+    variance = kernel["variance"]
     if kind in _OF_DISTANCE:
         return lambda r2: np.asarray(
             variance * _OF_DISTANCE[kind](np.sqrt(np.maximum(r2, _SMALLEST_SQUARE)))
@@ -131,10 +134,13 @@ def _profile(kernel: Description) -> Callable[[Array], Array]:
 
 
 def _periodic(kernel: Description, Z: Array) -> Callable[[Array], Array]:
-    base, period = kernel["base_kernel"], kernel["period"]
+    base = kernel["base_kernel"]
+    period = kernel["period"]
     if base["kind"] not in ISOTROPIC:
         raise _unknown(f"Periodic of {base['kind']}")
-    columns, scale, of_square = _columns(base), base["lengthscales"], _profile(base)
+    columns = _columns(base)
+    scale = base["lengthscales"]
+    of_square = _profile(base)
     Z = Z[..., None, :, columns]
 
     def periodic(X: Array) -> Array:

@@ -12,9 +12,11 @@ from scipy.special import ndtr
 
 from ..distributions.units import Array
 
-_HALF_PANEL, _NUM_IN_PANEL = 8.0, 32
+_HALF_PANEL = 8.0
+_NUM_IN_PANEL = 32
 #: A normal distribution function is 0 left of the first, and 1 right of the second.
-_RISE_START, _RISE_END = -7.5, 6.5
+_RISE_START = -7.5
+_RISE_END = 6.5
 #: A Gaussian has 6e-18 of its mass further than this from its mean.
 _REACH = 8.6
 _SMALLEST_RATE = 1e-6
@@ -66,7 +68,9 @@ def _prob_above_all(margin: Array, rate: Array) -> Array:
     total = np.zeros(len(margin))
     rows = np.flatnonzero(start < _REACH)
     while len(rows):
-        left, a, b = start[rows], margin[rows], rate[rows]
+        left = start[rows]
+        a = margin[rows]
+        b = rate[rows]
         steep = np.sum(np.where(over[rows] > left[:, None], b * b, 0.0), axis=1)
         right = np.minimum(left + 2.0 * _HALF_PANEL / np.sqrt(1.0 + steep), _REACH)
         half = 0.5 * (right - left)

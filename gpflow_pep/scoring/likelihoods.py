@@ -117,10 +117,8 @@ def class_probabilities(
             + (1.0 - 2.0 * SQUEEZE) * ndtr(np.concatenate([-margin, margin], axis=1))
         )
     if kind == "MultiClass":
-        largest, epsilon = (
-            prob_each_largest(mean, variance),
-            likelihood["invlink"]["epsilon"],
-        )
+        largest = prob_each_largest(mean, variance)
+        epsilon = likelihood["invlink"]["epsilon"]
         other = epsilon / (mean.shape[1] - 1.0)
         return np.asarray(largest * (1.0 - epsilon) + (1.0 - largest) * other)
     if kind == "Softmax":
@@ -130,11 +128,13 @@ def class_probabilities(
         edges = likelihood["bin_edges" if squeezed else "edges"]
         ends = np.concatenate([[-np.inf], edges, [np.inf]])
         z = (ends - mean) / np.sqrt(likelihood["sigma"] ** 2 + variance)
-        low, high = z[:, :-1], z[:, 1:]
+        low = z[:, :-1]
+        high = z[:, 1:]
         # From the side on which neither is near 1, so that the difference keeps its
         # digits.
         mirrored = low + high > 0.0
-        inner, outer = np.where(mirrored, -low, high), np.where(mirrored, -high, low)
+        inner = np.where(mirrored, -low, high)
+        outer = np.where(mirrored, -high, low)
         between = np.asarray(ndtr(inner) - ndtr(outer))
         return (1.0 - 2.0 * SQUEEZE) * between + _FLOOR if squeezed else between
     raise _unsupported(kind, CLASSES)

@@ -27,36 +27,48 @@ from .triangles import solve_lower
 
 #: Sweeps over the sites as in :mod:`gpflow_pep.engine.sites.groups`, whose numbers
 #: these are.
-TOLERANCE, MAX_SWEEPS, DAMPING, LEAST = 1e-4, 30, 0.8, 1e-10
+TOLERANCE = 1e-4
+MAX_SWEEPS = 30
+DAMPING = 0.8
+LEAST = 1e-10
 #: Numbers in an array at a time: so many that Python's own time does not count.
 _ELEMENTS = 2**20
 
 
 def moments_from_near_rows(
-    part: Mapping[str, Any],
+    described: Mapping[str, Any],
 ) -> Callable[[Array], tuple[Array, Array]]:
     """Prepare the mean and variance of f, [N, P] each, at rows X [N, D].
 
-    :param part: A component: ``kernel`` and ``Z``; ``near``, how many near rows; the
-        training rows ``X``, their targets ``r`` less the mean function, and ``noise``
-        variances, which labels have not; ``precision``, 1 by the scales of the inputs;
-        and of u ``L``, ``mean``, ``root``.
+    :param described: A component: ``kernel`` and ``Z``; ``near``, how many near rows;
+        the training rows ``X``, their targets ``r`` less the mean function, and
+        ``noise`` variances, which labels have not; ``precision``, 1 by the scales of
+        the inputs; and of u ``L``, ``mean``, ``root``.
     """
-    kernel, near, r, noise = part["kernel"], part["near"], part["r"], part["noise"]
-    precision, M = part["precision"], len(part["L"])
-    find, variance = nearest_rows(part["X"] * precision), variance_of(kernel)
+    kernel = described["kernel"]
+    near = described["near"]
+    r = described["r"]
+    noise = described["noise"]
+    precision = described["precision"]
+    M = len(described["L"])
+    find = nearest_rows(described["X"] * precision)
+    variance = variance_of(kernel)
     with_u = (
-        covariance_with(kernel, part["Z"]) if M else lambda X: np.zeros((len(X), 0))
+        covariance_with(kernel, described["Z"])
+        if M
+        else lambda X: np.zeros((len(X), 0))
     )
     group = np.arange(near + 1)
 
     def of_chunk(X: Array) -> tuple[Array, Array]:
         index = find(X * precision, near)
-        rows = np.concatenate([X[:, None], part["X"][index]], axis=1)  # [N, 1 + m, D]
+        rows = np.concatenate(
+            [X[:, None], described["X"][index]], axis=1
+        )  # [N, 1 + m, D]
         flat = rows.reshape(-1, X.shape[1])
         D = covariance_with(kernel, rows)(rows)
         D[:, group, group] = variance(flat).reshape(D.shape[:2])
-        A = solve_lower(part["L"], with_u(flat).T).T.reshape(*D.shape[:2], M)
+        A = solve_lower(described["L"], with_u(flat).T).T.reshape(*D.shape[:2], M)
         D -= A @ A.swapaxes(1, 2)
         targets = r[index]
         if noise is None:
@@ -69,8 +81,8 @@ def moments_from_near_rows(
         g = np.linalg.solve(shared, D[:, 1:, :1])  # [N, m, 1]
         E = A[:, 0] - np.einsum("nm,nmk->nk", g[..., 0], A[:, 1:])
         residual = D[:, 0, 0] - np.einsum("nm,nm->n", g[..., 0], D[:, 1:, 0])
-        mean = E @ part["mean"] + np.einsum("nm,nmp->np", g[..., 0], targets)
-        spread = residual + np.sum((E @ part["root"]) ** 2, axis=1)
+        mean = E @ described["mean"] + np.einsum("nm,nmp->np", g[..., 0], targets)
+        spread = residual + np.sum((E @ described["root"]) ** 2, axis=1)
         return mean, spread[:, None] + np.zeros_like(mean)
 
     def moments(X: Array) -> tuple[Array, Array]:
@@ -79,7 +91,7 @@ def moments_from_near_rows(
             of_chunk(X[start : start + size])
             for start in range(0, max(len(X), 1), size)
         ]
-        mean, spread = (np.concatenate(parts) for parts in zip(*chunks, strict=True))
+        mean, spread = (np.concatenate(moment) for moment in zip(*chunks, strict=True))
         return mean, spread
 
     return moments
@@ -95,11 +107,9 @@ def _observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
     :param signs: 1 or -1 for each label, [N, m].
     """
     prior = np.einsum("nmm->nm", C)
-    nu, tau, moves = (
-        np.zeros_like(signs),
-        np.zeros_like(signs),
-        np.ones(len(signs), bool),
-    )
+    nu = np.zeros_like(signs)
+    tau = np.zeros_like(signs)
+    moves = np.ones(len(signs), bool)
     for count in range(MAX_SWEEPS):
         step = 1.0 if count < 2 else DAMPING
         target = _sites(signs[moves], C[moves], nu[moves], tau[moves])
@@ -126,7 +136,8 @@ def _sites(signs: Array, C: Array, nu: Array, tau: Array) -> tuple[Array, Array]
     s = np.sqrt(tau)
     B = s[..., None] * C * s[:, None] + np.eye(C.shape[1])
     CB = C - C @ (s[..., None] * np.linalg.solve(B, s[..., None] * C))
-    m, v = np.einsum("nij,nj->ni", CB, nu), np.einsum("nii->ni", CB)
+    m = np.einsum("nij,nj->ni", CB, nu)
+    v = np.einsum("nii->ni", CB)
     remaining = np.maximum(1.0 - tau * v, 1e-12)
     v_c = np.maximum(v, np.finfo(float).tiny) / remaining
     m_c = (m - v * nu) / remaining

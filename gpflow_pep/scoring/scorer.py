@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -32,6 +31,7 @@ from .components import (
 from .stored import Reader, SavedFiles, read_files, remedy_of
 
 if TYPE_CHECKING:
+    from ..tables.conventions import Conventions
     from ..tables.encodings import Encoding
     from ..tables.formats import Format
 
@@ -71,7 +71,8 @@ class Scorer:
     ``classes_`` are the labels of a classifier; ``feature_names_in_`` are the names of
     the columns, if they are known; ``n_features_in_`` is their number; ``noise`` is the
     name of the likelihood; ``formats`` describe how the columns of a table are read, or
-    are None.
+    are None; ``encodings_`` are what was learnt of each column, and ``conventions`` how
+    the training table was written, if it is known.
 
     :param saved: What :func:`~gpflow_pep.estimators.export_numpy` writes.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
@@ -82,22 +83,22 @@ class Scorer:
     classes_: npt.NDArray[Any]
 
     def __init__(self, saved: SavedFiles) -> None:
-        parts = Reader(saved.arrays)(saved.content)
-        self._models = [_model_of(part) for part in parts["components"]]
-        self._stack = parts["stack"]
-        self._weights = np.ones(1) if self._stack is None else self._stack["weights"]
-        values = self._stack and self._stack["recalibration"]
+        described = Reader(saved.arrays)(saved.content)
+        self._models = [_model_of(mixture) for mixture in described["components"]]
+        mixed = described["mixed"]
+        self._weights, self._mean_weights = mixed["weights"], mixed["mean_weights"]
+        values = mixed["recalibration"]
         self._recalibration = values and Recalibration(**values)
         self.noise = str(self._models[0].components[0].likelihood["kind"])
-        self._scalers = [Units.of_scaler(scaler) for scaler in parts["scalers"]]
-        self.formats, self._encodings = _encodings_of(parts["columns"])
-        self.conventions = SimpleNamespace(**parts["conventions"] or {})
-        self.n_features_in_ = int(parts["num_columns"])
-        self._names: list[str] | None = parts["names"]
+        self._scalers = [Units.of_scaler(scaler) for scaler in described["scalers"]]
+        self.formats, self.encodings_ = _encodings_of(described["columns"])
+        self.conventions = _conventions_of(described["conventions"])
+        self.n_features_in_ = int(described["num_columns"])
+        self._names: list[str] | None = described["names"]
         if self._names is not None:
             self.feature_names_in_ = np.array(self._names, dtype=object)
-        if parts["labels"] is not None:
-            self.classes_ = parts["labels"]
+        if described["labels"] is not None:
+            self.classes_ = described["labels"]
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict y, [N]: the mean of a number, or the most probable class.
@@ -138,11 +139,12 @@ class Scorer:
         :raises ValueError: If y is a number.
         """
         if not hasattr(self, "classes_"):
-            got, remedy = "a model of numbers", "Use predict with return_std=True."
+            got = "a model of numbers"
+            remedy = "Use predict with return_std=True."
             raise refusal("predict_proba", got, "a model of classes", remedy)
         X = self._inputs(X)
-        parts = [model.probabilities(X) for model in self._models]
-        return mixed_probabilities(self._weights, parts, self._recalibration)
+        by_model = [model.probabilities(X) for model in self._models]
+        return mixed_probabilities(self._weights, by_model, self._recalibration)
 
     def log_densities(self, X: Any, y: Any) -> Array:
         """Compute the log predictive density of each row, [N], of a model with Gaussian
@@ -156,7 +158,8 @@ class Scorer:
         y = as_vector("y", y)
         require_same_length("y", y, "X", predictive.means[0])
         if self._models[0].units.logarithm and np.any(y <= 0.0):
-            got, remedy = f"{np.min(y):g}", "The model predicts the logarithm of y."
+            got = f"{np.min(y):g}"
+            remedy = "The model predicts the logarithm of y."
             raise refusal("y", got, "numbers above 0", remedy)
         return require_finite(predictive.log_densities(y))
 
@@ -178,16 +181,14 @@ class Scorer:
             :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self.formats is None:
-            got, expected = (
-                "a scorer of numbers",
-                "a scorer of a pipeline with a TableEncoder",
-            )
+            got = "a scorer of numbers"
+            expected = "a scorer of a pipeline with a TableEncoder"
             raise refusal(
                 "unusual", got, expected, "Compare X with the range of your data."
             )
         from ..tables.encodings import unusual_cells
 
-        return unusual_cells(table, self.formats, self._encodings)
+        return unusual_cells(table, self.formats, self.encodings_)
 
     def _inputs(self, X: Any) -> Array:
         """Check inputs, and change them to the units of the estimator that was
@@ -196,7 +197,7 @@ class Scorer:
         if self.formats is not None:
             from ..tables.encodings import encode_table
 
-            rows = encode_table(X, self.formats, self._encodings)
+            rows = encode_table(X, self.formats, self.encodings_)
             num_columns = rows.shape[1]
         else:
             rows = as_numbers("X", self._ordered(X))
@@ -229,11 +230,10 @@ class Scorer:
             remedy = "Use predict_proba."
             raise refusal(method, "a model of classes", "a model of numbers", remedy)
         X = self._inputs(X)
-        parts = [model.predictive(X) for model in self._models]
-        if self._stack is None:
-            return parts[0]
-        mean_weights = self._stack["mean_weights"]
-        return Predictive.mixed(parts, self._weights, mean_weights, self._recalibration)
+        by_model = [model.predictive(X) for model in self._models]
+        return Predictive.mixed(
+            by_model, self._weights, self._mean_weights, self._recalibration
+        )
 
 
 class _Model(NamedTuple):
@@ -264,9 +264,10 @@ class _Model(NamedTuple):
 
 
 def _model_of(described: Mapping[str, Any]) -> _Model:
-    inputs, mixture = described["inputs"], described["ensemble"]
+    inputs = described["inputs"]
+    mixture = described["ensemble"]
     return _Model(
-        [component_of(part) for part in mixture["components"]],
+        [component_of(component) for component in mixture["components"]],
         mixture["weights"],
         YeoJohnson(**inputs) if "powers" in inputs else Units.of_scaler(inputs),
         Units(**(described["target"] or {})),
@@ -285,10 +286,20 @@ def _encodings_of(
     from ..tables.encodings import Encoding
     from ..tables.formats import Format
 
-    def tuples(part: Mapping[str, Any]) -> dict[str, Any]:
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in part.items()}
-
     return (
-        {column["name"]: Format(**tuples(column["format"])) for column in columns},
-        {column["name"]: Encoding(**tuples(column["encoding"])) for column in columns},
+        {column["name"]: Format(**_tuples(column["format"])) for column in columns},
+        {column["name"]: Encoding(**_tuples(column["encoding"])) for column in columns},
     )
+
+
+def _conventions_of(described: Mapping[str, Any] | None) -> "Conventions | None":
+    """Make the conventions of the training table; None if they are not known."""
+    if described is None:
+        return None
+    from ..tables.conventions import Conventions
+
+    return Conventions(**_tuples(described))
+
+
+def _tuples(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in described.items()}

@@ -30,12 +30,16 @@ from ..engine.files import (
 )
 from ..engine.refusals import refusal
 
-ARRAYS, PIPELINE = "arrays.npz", "pipeline.skops"
+ARRAYS = "arrays.npz"
+PIPELINE = "pipeline.skops"
 #: The files beside each description, and what writes them.
 FILES = {MODEL: (ARRAYS, PIPELINE), SCORER: (ARRAYS,)}
 WRITERS = {MODEL: "save_estimator", SCORER: "export_numpy"}
 #: The format that is read and written; it changes with what the files hold.
 FORMAT = 8
+#: So many digits of the digest name the content of a folder: two of a million folders
+#: have the same with a probability of 0.002.
+DIGITS = 12
 #: A text for people, which is not read.
 CARD = "README.md"
 _HEADER = ("format", "versions", "files", "digest")
@@ -102,7 +106,49 @@ def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
     """Read what :func:`write_files` wrote; refuse what is damaged."""
     folder = path_of(folder, remedy_of(name))
     expected = f"the files that {WRITERS[name]} wrote"
-    check_present(folder, (name,), remedy_of(name))
+    description = _described(folder, name)
+    check_present(folder, (name, *FILES[name]), remedy_of(name))
+    content = {key: part for key, part in description.items() if key not in _HEADER}
+    with undamaged(folder, expected, remedy_of(name)):
+        same = digest(content, folder, name) == description.get("digest")
+    if not same:
+        got = "a file that is damaged or was changed (the digest of the files differs)"
+        raise refusal(str(folder), got, expected, remedy_of(name))
+    arrays = read_arrays(folder / ARRAYS, expected, remedy_of(name))
+    pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[name] else b""
+    return SavedFiles(content, arrays, pipeline)
+
+
+def description_of(folder: str | PathLike[str]) -> dict[str, Any]:
+    """Read what describes a saved estimator or a scorer, without its arrays: the
+    versions that wrote it, the digest of its files, and what was promised of it.
+
+    :raises ValueError: If the folder is neither, or is damaged or of another format.
+    """
+    remedy = "Pass the folder of a model, such as results/model or results/scorer."
+    folder = path_of(folder, remedy)
+    for name in FILES:
+        if (folder / name).is_file():
+            return _described(folder, name)
+    expected = f"{' or '.join(FILES)}, which describe a model"
+    remedy = _did_you_mean(folder, *FILES) or remedy
+    raise refusal(str(folder), f"neither {' nor '.join(FILES)}", expected, remedy)
+
+
+def version_of(folder: str | PathLike[str]) -> str:
+    """Name a saved estimator or a scorer: the version of this package that wrote it,
+    and the beginning of the digest of its content, as in "0.3.0+5f1d8c07a2be".
+    """
+    description = description_of(folder)
+    digits = str(description.get("digest"))[:DIGITS]
+    return f"{description['versions']['gpflow_pep']}+{digits}"
+
+
+def _described(folder: Path, name: str) -> dict[str, Any]:
+    """Read the description of a folder, and check its format."""
+    expected = f"the files that {WRITERS[name]} wrote"
+    remedy = _did_you_mean(folder, name) or remedy_of(name)
+    check_present(folder, (name,), remedy)
     with undamaged(folder / name, expected, remedy_of(name)):
         description = json.loads((folder / name).read_text(encoding="utf-8"))
     file_format = description.get("format") if isinstance(description, dict) else None
@@ -114,16 +160,17 @@ def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
         raise refusal(
             str(folder / name), f"format {file_format!r}", f"format {FORMAT}", remedy
         )
-    check_present(folder, (name, *FILES[name]), remedy_of(name))
-    content = {key: part for key, part in description.items() if key not in _HEADER}
-    with undamaged(folder, expected, remedy_of(name)):
-        same = digest(content, folder, name) == description.get("digest")
-    if not same:
-        got = "a file that is damaged or was changed (the digest of the files differs)"
-        raise refusal(str(folder), got, expected, remedy_of(name))
-    arrays = read_arrays(folder / ARRAYS, expected, remedy_of(name))
-    pipeline = (folder / PIPELINE).read_bytes() if PIPELINE in FILES[name] else b""
-    return SavedFiles(content, arrays, pipeline)
+    return dict(description)
+
+
+def _did_you_mean(folder: Path, *names: str) -> str:
+    """Suggest folders directly above and below that have such a description; empty if
+    there are none.
+    """
+    above = [folder.parent / name for name in names]
+    below = [path for name in names for path in sorted(folder.glob(f"*/{name}"))]
+    found = [str(path.parent) for path in (*above, *below) if path.is_file()]
+    return f"Did you mean {' or '.join(found)}?" if found else ""
 
 
 def remedy_of(name: str) -> str:

@@ -4,7 +4,8 @@ TensorFlow.
 
 from typing import TYPE_CHECKING, Any
 
-from .formats import Format, read_cells, recognise
+from .formats import Format, read_cells
+from .readings import recognise
 
 if TYPE_CHECKING:
     from .encoder import TableEncoder

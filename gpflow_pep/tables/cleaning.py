@@ -8,37 +8,28 @@ import numpy as np
 import pandas as pd
 
 from ..engine.refusals import counted, refusal
-from . import Format, TableEncoder, read_cells, recognise
-from .conventions import MARKS, Conventions
-from .encodings import MAX_CATEGORIES, as_table, check_cells, listed, option
-from .formats import (
-    LEAST_SHARE,
-    PAIR,
-    conventions_of,
-    given_conventions,
-    halves,
-    is_code,
-    is_large_label,
-    merge_in_floats,
-    several_units,
-    stripped,
-)
+from .conventions import MIN_ROWS, Conventions, given_conventions
+from .encoder import TableEncoder
+from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
+from .formats import Format, halves, read_cells, read_column_as
 from .notes import Note, sentences
-from .numbers import SURE_UNIT, is_limit
+from .numbers import LIMIT, is_limit
 from .readings import (
     DROPPED,
     ID_NAME,
     Reading,
-    about_large_numbers,
     about_limits,
+    about_many_texts,
+    conventions_of,
     how_joined,
     how_read,
+    recognise,
     why_drop,
 )
-from .suspicions import MIN_ROWS, stuck, suspicions
+from .recognising import is_code, is_large_label
+from .suspicions import stuck, suspicions
+from .units import is_sure
 
-#: The column of the limits of rows, beside that of the target.
-LIMIT = "limit (-1: at most, 1: at least)"
 #: What the name of a column of the first or the second of two numbers ends with.
 _HALF = re.compile(r" \([12] of 2\)$")
 Kind = Literal["numbers", "classes"]
@@ -154,12 +145,13 @@ def clean(
     notes: list[str | Note] = list(about.get("notes", ()))
     if known.decimal == ",":
         notes.append("Numbers have decimal commas.")
+    readings = [Reading(table[name], known, name in literal) for name in targets]
     sides = None
     if task != "classification":
-        read_as_numbers = [name for name in targets if name not in literal]
-        for name in read_as_numbers:
-            sides = _sides_of_limits(table[name], limits, known, notes)
-    y, kind, table = _read_targets(table, targets, task, literal, known, notes)
+        for reading in readings:
+            if not reading.literal:
+                sides = _sides_of_limits(reading, limits, notes)
+    y, kind, table = _read_targets(table, readings, task, notes)
     X, formats = _read_inputs(table, dropped, literal, known, notes)
     X = _choose_rows_and_columns(X, drop_missing, notes)
     y = y.loc[X.index]
@@ -212,17 +204,23 @@ def _choose_rows_and_columns(
     X = X.drop(columns=constant)
     if len(X.columns):
         X = _without_rows(X, X.isna().all(axis=1), "every", notes)
-    for name in X.columns[X.isna().any()]:
-        count = X[name].isna().sum()
-        notes.append(
-            Note(
+    notes.extend(
+        _about_gaps(X, "Column '{}' has missing values", "have missing values")
+    )
+    return X
+
+
+def _about_gaps(table: pd.DataFrame, alone: str, together: str) -> Iterator[Note]:
+    """Note in how many rows each column is missing."""
+    size = len(table)
+    for name, count in table.isna().sum().items():
+        if count:
+            yield Note(
                 str(name),
-                f"Column '{name}' has missing values in {count} of {len(X)} rows.",
-                f"{{}} have missing values in some of the {len(X)} rows",
+                f"{alone.format(name)} in {count} of {size} rows.",
+                f"{{}} {together} in some of the {size} rows",
                 str(count),
             )
-        )
-    return X
 
 
 def _without_rows(
@@ -249,16 +247,16 @@ def _warnings(X: pd.DataFrame, targets: "list[pd.Series[Any]]", kind: Kind) -> _
 
 
 def _sides_of_limits(
-    column: "pd.Series[Any]", limits: bool, known: Conventions, notes: _Notes
+    reading: Reading, limits: bool, notes: _Notes
 ) -> "pd.Series[Any] | None":
     """Give the side of its number on which each target is, by marks as in <5.8; None
     without.
     """
-    cells = [cell.strip() if isinstance(cell, str) else "" for cell in column]
-    sides = list(map(_side_of_limit, cells))
+    words = reading.words
+    sides = [_side_of_limit(word) for word in words]
     count = np.count_nonzero(sides)
-    name = f"'{column.name}'"
-    if not count or recognise(column, conventions=known).kind != "number":
+    name = f"'{reading.name}'"
+    if not count or reading.form.kind != "number":
         if limits:
             got = (
                 f"'tobit' for {name}, which has no limits such as <5.8 among its"
@@ -266,11 +264,11 @@ def _sides_of_limits(
             )
             raise refusal("likelihood", got, "another one", "Leave it out.")
         return None
-    example = f"{next(filter(is_limit, cells))!r}"
+    example = f"{next(filter(is_limit, reading.counts))!r}"
     if not limits:
         raise refusal(
             f"target {name}",
-            f"{example} among its numbers, in {count} of {len(cells)} rows",
+            f"{example} among its numbers, in {count} of {len(sides)} rows",
             "only numbers, or limits and the likelihood 'tobit', which has a"
             " probability for limits",
             "Pass --likelihood tobit (likelihood='tobit'), with one target. Leaving"
@@ -278,18 +276,18 @@ def _sides_of_limits(
             " predictions.",
         )
     notes.append(
-        f"{name} has limits such as {example} in {count} of {len(cells)} rows. Their"
+        f"{name} has limits such as {example} in {count} of {len(sides)} rows. Their"
         " likelihood is the probability that the value lies beyond the limit."
         " Baselines use the number as the value. RMSE, MAE and coverage are computed"
         " from the other rows."
     )
-    return pd.Series(sides, column.index, name=LIMIT)
+    return pd.Series(sides, reading.cells.index, name=LIMIT)
 
 
-def _side_of_limit(cell: str) -> float:
-    if not is_limit(cell):
+def _side_of_limit(word: str | None) -> float:
+    if word is None or not is_limit(word):
         return 0.0
-    return -1.0 if cell[0] in "<≤" else 1.0
+    return -1.0 if word[0] in "<≤" else 1.0
 
 
 def _check_names(
@@ -321,6 +319,7 @@ def _read_inputs(
         formats[name] = reading.form
         columns[name] = check_cells(name, reading.values)
         notes.extend(how_read(reading))
+        notes.extend(about_many_texts(reading))
         notes.extend(about_limits(reading))
         notes.extend(how_joined(reading))
     return pd.DataFrame(columns, index=table.index), formats
@@ -329,45 +328,26 @@ def _read_inputs(
 def _readings(
     table: pd.DataFrame, literal: set[str], known: Conventions, notes: _Notes
 ) -> Iterator[Reading]:
-    """Give each column and its format; of cells such as 120/80 those of each of the two
-    numbers.
-    """
-    for label, column in table.items():
-        name = str(label)
-        form = recognise(column, as_written=name in literal, conventions=known)
-        pair = ""
-        if form.kind == "text" and name not in literal and not ID_NAME.fullmatch(name):
-            pair = _first_pair(column)
-        if not pair:
-            yield Reading(name, column, form, known, name in literal)
+    """Read each column; of cells such as 120/80 each of the two numbers is one."""
+    for name, cells in table.items():
+        reading = Reading(cells, known, name in literal)
+        if reading.lookalike.of != "pairs" or ID_NAME.fullmatch(reading.name):
+            yield reading
             continue
         names = [f"{name} ({number} of 2)" for number in (1, 2)]
         notes.append(
-            Note(
-                name,
-                f"Column '{name}' has two numbers in a cell, such as {pair!r}, which"
-                f" become the columns {listed(names)} ({option('as-written', name)}"
-                " keeps the cells as words).",
-                "{} have two numbers in a cell, which become two columns each"
+            reading.note(
+                f" has {reading.lookalike.what}, which become the columns"
+                f" {listed(names)} ({reading.as_written} keeps the cells as words).",
+                "have two numbers in a cell, which become two columns each"
                 " (--as-written keeps the cells of a column as words)",
-                f"such as {pair!r}",
+                reading.lookalike.what,
             )
         )
-        for part, cells in enumerate(halves(column)):
-            cells = cells.rename(names[part])
-            form = recognise(cells, conventions=known)
-            form = form._replace(source=name, part=part)
-            yield Reading(names[part], cells, form, known)
-
-
-def _first_pair(column: "pd.Series[Any]") -> str:
-    """Give the first cell such as 120/80; empty where cells are others, or few differ,
-    as 16/9.
-    """
-    words = [word for word in stripped(column) if word not in MARKS]
-    pairs = list(filter(PAIR.fullmatch, words))
-    enough = len({*pairs}) >= MIN_ROWS and len(pairs) >= LEAST_SHARE * len(words)
-    return pairs[0] if enough else ""
+        for part, numbers in enumerate(halves(cells)):
+            half = Reading(numbers.rename(names[part]), known)
+            half.form = half.form._replace(source=reading.name, part=part)
+            yield half
 
 
 def _columns_of(y: Any) -> "list[pd.Series[Any]]":
@@ -436,22 +416,16 @@ def _place(table: pd.DataFrame, target: str | int) -> str:
 
 
 def _read_targets(
-    table: pd.DataFrame,
-    targets: list[str],
-    task: str | None,
-    as_written: set[str],
-    known: Conventions,
-    notes: _Notes,
+    table: pd.DataFrame, readings: list[Reading], task: str | None, notes: _Notes
 ) -> tuple[Any, Kind, pd.DataFrame]:
     """Read the target, or several, which are numbers; and leave out rows that have none
     of them.
     """
+    targets = [reading.name for reading in readings]
     several, columns = len(targets) > 1, {}
     kind: Kind = "numbers"
-    for name in targets:
-        columns[name], kind = _read_target(
-            table[name], task, name in as_written, known, notes
-        )
+    for name, reading in zip(targets, readings):
+        columns[name], kind = _read_target(reading, task, notes)
         if several and kind == "classes":
             raise refusal(
                 f"target '{name}'",
@@ -466,29 +440,18 @@ def _read_targets(
         name = "any target" if several else f"'{targets[0]}'"
         notes.append(f"Dropped {(~there).sum()} of {len(Y)} rows without {name}.")
     Y, table = Y[there], table[there].drop(columns=targets)
-    for name in Y.columns[Y.isna().any()]:
-        count = Y[name].isna().sum()
-        notes.append(
-            Note(
-                name,
-                f"Target '{name}' is missing in {count} of {len(Y)} rows.",
-                f"{{}} that are targets are missing in some of the {len(Y)} rows",
-                str(count),
-            )
-        )
+    that_miss = "that are targets are missing"
+    notes.extend(_about_gaps(Y, "Target '{}' is missing", that_miss))
     return Y if several else Y[targets[0]], kind, table
 
 
 def _read_target(
-    column: "pd.Series[Any]",
-    task: str | None,
-    literal: bool,
-    known: Conventions,
-    notes: _Notes,
+    reading: Reading, task: str | None, notes: _Notes
 ) -> tuple["pd.Series[Any]", Kind]:
     """Read a target, some of which may be missing, and note its kind."""
-    form = _format_of_target(column, task, literal, known)
-    reading = Reading(str(column.name), column, form, known, literal)
+    if task != "regression" and _may_name_classes(reading):
+        reading = Reading(reading.cells, reading.known, literal=True)
+    form = reading.form
     if form.kind == "text":
         wrong = _wrong_with_words(reading, task)
     else:
@@ -497,37 +460,42 @@ def _read_target(
         raise refusal(f"target '{reading.name}'", *wrong)
     values = reading.values
     notes.extend(how_joined(reading))
-    if form.kind != "text":
-        notes.extend(how_read(reading))
-    elif merge_in_floats(values.dropna().unique()):
-        notes.append(about_large_numbers(reading))
+    notes.extend(how_read(reading))
     if form.kind == "number":
         check_cells(reading.name, values)
-    truth = pd.api.types.is_bool_dtype(column[values.notna()].infer_objects())
-    has_two = form.kind == "number" and not truth and values.nunique() == 2
-    may_be_numbers = form.kind == "number" and not truth and not has_two
-    if task == "regression" or (task is None and may_be_numbers):
-        if task is None:
-            notes.extend(_about_whole_numbers(reading))
+    truth = _has_truth_values(reading)
+    if task is None:
+        task, note = _recognised_task(reading, truth)
+        notes.extend(note)
+    if task == "regression":
         return values, "numbers"
-    if task is None and has_two:
-        notes.append(
-            f"'{reading.name}' has two values, which are treated as classes. If they"
-            " are numbers, pass task='regression' (--task regression)."
-        )
     return _names_of_classes(reading, truth).rename(reading.name), "classes"
 
 
-def _format_of_target(
-    column: "pd.Series[Any]", task: str | None, literal: bool, known: Conventions
-) -> Format:
-    form = recognise(column, as_written=literal, conventions=known)
-    if task == "regression" or not form.unit or SURE_UNIT.fullmatch(form.unit):
-        return form
-    if column.nunique() > MAX_CATEGORIES:
-        return form
-    # Classes, such as 3 stars.
-    return recognise(column, as_written=True, conventions=known)
+def _has_truth_values(reading: Reading) -> bool:
+    cells = reading.cells[reading.values.notna()]
+    return bool(pd.api.types.is_bool_dtype(cells.infer_objects()))
+
+
+def _recognised_task(reading: Reading, truth: bool) -> tuple[str, list[str]]:
+    """Recognise the task by the target, with a note if it might be the other one."""
+    if reading.form.kind != "number" or truth:
+        return "classification", []
+    if reading.values.nunique() == 2:
+        note = (
+            f"'{reading.name}' has two values, which are treated as classes. If they"
+            " are numbers, pass task='regression' (--task regression)."
+        )
+        return "classification", [note]
+    return "regression", list(_about_whole_numbers(reading))
+
+
+def _may_name_classes(reading: Reading) -> bool:
+    """Whether numbers with a unit may be classes, such as 3 stars."""
+    unit = reading.form.unit
+    if not unit or is_sure(unit):
+        return False
+    return bool(reading.cells.nunique() <= MAX_CATEGORIES)
 
 
 #: What a target has, what was expected, and what to do.
@@ -537,7 +505,7 @@ _Wrong: TypeAlias = tuple[str, str, str]
 def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
     """Word why a target that is no text is refused; None if it is not."""
     kind = reading.form.kind
-    if kind in ("other", "date") and task != "classification":
+    if kind == "other" or (kind == "date" and task != "classification"):
         got = "dates" if kind == "date" else "neither numbers nor text"
         remedy = (
             "Choose another target, or convert it to numbers, such as days since a"
@@ -557,20 +525,15 @@ def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
 
 def _wrong_with_words(reading: Reading, task: str | None) -> _Wrong | None:
     """Word why a target of text is refused; None if it is not."""
-    units, pair = {}, ""
-    if not reading.literal:
-        units = several_units(reading.cells, reading.known)
-        pair = _first_pair(reading.cells)
-    if units and all(map(SURE_UNIT.fullmatch, filter(None, units))):
-        got = f"numbers of several units, such as {listed(units.values())}"
+    looks_like, what = reading.lookalike
+    if looks_like == "units":
         remedy = (
             "Write all cells in the same unit, or keep the cells as classes"
             " (--as-written)."
         )
-        return got, "one unit", remedy
-    if pair and task != "classification":
-        got = f"two numbers in a cell, such as {pair!r}"
-        return got, "one", "Make two columns, and pass both as targets."
+        return what, "one unit", remedy
+    if looks_like == "pairs" and task != "classification":
+        return what, "one", "Make two columns, and pass both as targets."
     words = reading.values.dropna()
     if task != "regression" or words.empty:
         return None
@@ -599,7 +562,7 @@ def _names_of_classes(reading: Reading, truth: bool) -> "pd.Series[Any]":
     values = reading.values
     if reading.form.kind == "text":
         return values
-    words = read_cells(reading.cells, Format("text")).where(values.notna())
+    words = read_column_as(reading, Format("text")).where(values.notna())
     if truth or any(map(_is_name, words.dropna())):
         return words
     return read_cells(values, Format("text"))

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..engine.refusals import refusal
 from .dates import ORDERS, find_period
 from .numbers import GROUPS, OTHER, read_quantity
 
@@ -27,7 +28,7 @@ MARKS_IN_WORDS = (
     *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
 )
 MARKS = (*MARKS_IN_WORDS, *WORDS_OF_NOTHING)
-#: Whole numbers; numbers with each decimal mark; of these, those in which it may be of
+#: Whole numbers; numbers with each decimal mark; numbers whose point may be of
 #: thousands.
 WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 PLAIN = {
@@ -38,12 +39,12 @@ PLAIN = {
     )
     for mark in OTHER
 }
-_EITHER = {
-    mark: re.compile(rf"[+-]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}") for mark in OTHER
-}
+_EITHER = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")
 #: In fewer cells a mark, a unit or a date of eight digits may be there by chance: two
 #: is the least that repeats.
 FEWEST = 3
+#: Fewer rows, or different values of a column, show nothing.
+MIN_ROWS = 10
 #: Digits but 0 are alike in how a number is written.
 _ALIKE = str.maketrans("23456789", "11111111")
 _DAY_AND_MONTH = re.compile(r"(?m)^(\d{1,2})([./-])(\d{1,2})\2(?:\d{4}|(\d\d))(?!\d)")
@@ -75,8 +76,40 @@ class Conventions(NamedTuple):
     @property
     def sentinels(self) -> tuple[float, ...]:
         """Those of `missing` that are numbers."""
-        values = [read_quantity(word, ".", "").value for word in self.missing]
-        return tuple(value for value in values if not np.isnan(value))
+        return tuple(float(w) for w in self.missing if PLAIN["."].fullmatch(w))
+
+
+def given_conventions(
+    decimal: str | None = None,
+    thousands: str | None = None,
+    dates: str | None = None,
+    missing: Iterable[Any] = (),
+) -> Conventions:
+    """Make conventions of a user's arguments; see :class:`Conventions`.
+
+    :raises ValueError: If a mark is none, or two are the same.
+    """
+    decimal = decimal or OTHER.get(thousands or "")
+    one_mark = thousands is None or len(thousands) == 1
+    separates = one_mark and (thousands or " ") not in f"{decimal}0123456789"
+    orders = f"one of {', '.join(ORDERS)}, the order of day, month and year"
+    for name, value, is_known, expected in (
+        ("decimal", decimal, decimal in (None, *OTHER), "'.' or ','"),
+        (
+            "thousands",
+            thousands,
+            separates,
+            "one character, which is not the decimal mark",
+        ),
+        ("dates", dates, dates in (None, *ORDERS), orders),
+    ):
+        if not is_known:
+            raise refusal(name, repr(value), expected, "Leave it out if in doubt.")
+    missing = [missing] if isinstance(missing, (str, int, float)) else missing
+    words = tuple(
+        f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing
+    )
+    return Conventions(decimal or "", thousands or "", dates or "", words)
 
 
 def find_conventions(
@@ -105,7 +138,7 @@ def find_conventions(
             continue
         for way, count in ways.items():
             points[_proof(way)] += count
-        if any(map(_EITHER["."].fullmatch, ways)):
+        if any(map(_EITHER.fullmatch, ways)):
             fixed.append(not any(map(WHOLE.fullmatch, ways)))
     del points[""]
     if sep == "," and all(fixed) and not any(points.values()):
@@ -142,9 +175,6 @@ def _proof(cell: str) -> str:
     """
     if "." not in cell and "," not in cell:
         return ""
-    for mark in OTHER:
-        if PLAIN[mark].fullmatch(cell):
-            return "" if _EITHER[mark].fullmatch(cell) else mark
     read = [
         mark
         for mark, other in OTHER.items()
@@ -153,10 +183,10 @@ def _proof(cell: str) -> str:
     return read[0] if len(read) == 1 else ""
 
 
-def _most(counts: dict[str, int]) -> str:
+def _most(counts: "Counter[str]") -> str:
     """Give the one with the highest count; empty where there are several."""
-    first, second = sorted(counts.values(), reverse=True)[:2]
-    return max(counts, key=counts.__getitem__) if first > second else ""
+    (first, most), (_, second) = counts.most_common(2)
+    return first if most > second else ""
 
 
 #: Numbers of nines, which stand for "missing" where no cell can be empty.
@@ -213,9 +243,19 @@ def plain_spelling(word: str) -> str:
     return " ".join(word.split()).lower()
 
 
-def find_spellings(words: "pd.Series[Any]") -> tuple[str, ...]:
-    """Find words that are spelled in several ways, such as Yes and YES; give the most
-    frequent way of each.
+class Spellings(NamedTuple):
+    """Words of a column that are spelled in several ways.
+
+    :param joined: The most frequent way of each word, and its others.
+    :param apart: The ways of short words, which may be different words.
+    """
+
+    joined: dict[str, list[str]]
+    apart: list[list[str]]
+
+
+def find_spellings(words: "pd.Series[Any]") -> Spellings:
+    """Find words that are spelled in several ways, such as Yes and YES.
 
     Capitals make no difference where each spelling is all small or capital letters, or
     has capitals at the beginning of words: AaB and aab may be two things. Nor do they
@@ -228,23 +268,15 @@ def find_spellings(words: "pd.Series[Any]") -> tuple[str, ...]:
     spellings = _by_spelling(words)
     letters = {plain for plain in spellings if len(plain) == 1 and plain.isalpha()}
     are_answers = len(letters) > 1 and any(letters <= set(known) for known in _ANSWERS)
-    return tuple(
-        variants[0]
-        for plain, variants in spellings.items()
-        if len(variants) > 1
-        and ((are_answers and plain in letters) or _is_one_word(variants))
-    )
-
-
-def short_spellings(words: "pd.Series[Any]") -> list[list[str]]:
-    """Find short words in several spellings, which :func:`find_spellings` leaves apart
-    because they may be different ones.
-    """
-    return [
-        variants
-        for plain, variants in _by_spelling(words).items()
-        if len(variants) > 1 and _is_short(plain) and not _is_one_word(variants)
-    ]
+    found = Spellings({}, [])
+    for plain, ways in spellings.items():
+        if len(ways) == 1:
+            continue
+        if (are_answers and plain in letters) or _is_one_word(ways):
+            found.joined[ways[0]] = ways[1:]
+        elif _is_short(plain):
+            found.apart.append(ways)
+    return found
 
 
 def _by_spelling(words: "pd.Series[Any]") -> dict[str, list[str]]:

@@ -5,11 +5,16 @@ written.
 import datetime
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from .forms import Form
+from .numbers import read_quantity
+from .units import HOURS
 
 ORDERS = ("dmy", "mdy", "ymd")
 _MONTHS = {
@@ -39,83 +44,62 @@ _YEARS_AHEAD = 20
 _NAME = r"(?P<name>[A-Za-z]{3,9})"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _TIME = r"(?:(?:T|,?\s+)(?P<time>\d.*))?"
-_CLOCK = re.compile(
-    r"(\d{1,2})(?::(\d{2})(?::(\d{2}(?:\.\d+)?))?)?\s*"
-    r"(?:([ap])\.?\s?m\.?)?\s*(Z|[+-]\d{2}:?\d{2})?",
-    re.IGNORECASE,
-)
+_ZONE = re.compile(r"(.*?)\s*(Z|[+-]\d{2}:?\d{2})?")
 
+#: Three short numbers that show no year: they are a date beside dates that do.
+_VERSION = re.compile(r"\d{1,3}[./-]\d{1,2}[./-]\d(?!\d)")
 
-class DateForm(NamedTuple):
-    """A form in which dates, or the months, quarters or weeks of a year, are written.
-
-    :param of: "dates", "months", "quarters" or "weeks".
-    :param example: A cell.
-    :param date: What the example is: the day, or the first day of the month, the
-        quarter or the week.
-    :param expression: The regular expression of all such cells. Its groups are the
-        parts of the date: year, month (a number) or name (of the month), day, quarter,
-        week, time; or first, second and third of day, month and year, whose order is
-        that of the column; or iso, which is as ISO 8601 has it.
-    """
-
-    of: str
-    example: str
-    date: str
-    expression: str
-
-    def match(self, word: str) -> re.Match[str] | None:
-        """Match a cell; None if it is written in another form."""
-        return re.fullmatch(self.expression, word, re.IGNORECASE)
-
-
-#: The forms that are read. Dates of a column may have several of them; its months,
-#: quarters or weeks have one. The test and the page read this table too.
+#: The forms that are read: of "dates", of which a column may have several; or of
+#: "months", "quarters" or "weeks", of which it has one. They mean the day, or the first
+#: day of the month, the quarter or the week. The groups of an expression are the parts
+#: of the date: year, month (a number) or name (of the month), day, quarter, week, time;
+#: or first, second and third of day, month and year, whose order is that of the column;
+#: or iso, which is as ISO 8601 has it. The test and the page read this table too.
 FORMS = (
-    DateForm(
+    Form(
         "dates",
         "2023-01-31",
         "2023-01-31",
         r"(?P<iso>\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?)?)",
     ),
-    DateForm(
+    Form(
         "dates",
         "31.01.2023",
         "2023-01-31",
         r"(?P<first>\d{1,4})(?P<mark>[./-])(?P<second>\d{1,2})(?P=mark)"
         rf"(?P<third>\d{{4}}|\d{{1,2}}){_TIME}",
     ),
-    DateForm(
+    Form(
         "dates",
         "31 Jan 2023",
         "2023-01-31",
         rf"(?P<day>\d{{1,2}})[ .-]+{_NAME}[ .-]+(?P<year>\d{{4}}|\d{{2}}){_TIME}",
     ),
-    DateForm(
+    Form(
         "dates",
         "January 31, 2023",
         "2023-01-31",
         rf"{_NAME}\.? (?P<day>\d{{1,2}}),? (?P<year>\d{{4}}){_TIME}",
     ),
-    DateForm(
+    Form(
         "dates",
         "20230131",
         "2023-01-31",
         r"(?P<year>\d{4})(?P<month>\d\d)(?P<day>\d\d)",
     ),
-    DateForm("dates", "2023-01", "2023-01-01", r"(?P<iso>\d{4}-\d\d.*)"),
-    DateForm("months", "Jan 2023", "2023-01-01", rf"{_NAME}[.,]?[ /-]{_YEAR}"),
-    DateForm("months", "Jan-23", "2023-01-01", rf"{_NAME}\.?(?:-| ?')(?P<year>\d\d)"),
-    DateForm("months", "2023 Jan", "2023-01-01", rf"{_YEAR}[ /-]?{_NAME}\.?"),
-    DateForm("months", "2023M01", "2023-01-01", rf"{_YEAR}[ -]?M(?P<month>\d{{1,2}})"),
-    DateForm("months", "01/2023", "2023-01-01", rf"(?P<month>\d{{1,2}})[/-]{_YEAR}"),
-    DateForm("months", "2023/01", "2023-01-01", rf"{_YEAR}/(?P<month>\d{{1,2}})"),
-    DateForm("months", "01.2023", "2023-01-01", rf"(?P<month>\d\d)\.{_YEAR}"),
-    DateForm("quarters", "Q1 2023", "2023-01-01", rf"Q(?P<quarter>[1-4])[ /-]?{_YEAR}"),
-    DateForm("quarters", "2023-Q1", "2023-01-01", rf"{_YEAR}[ /-]?Q(?P<quarter>[1-4])"),
-    DateForm("quarters", "1Q 2023", "2023-01-01", rf"(?P<quarter>[1-4])Q[ /-]?{_YEAR}"),
-    DateForm("weeks", "2022-W52", "2022-12-26", rf"{_YEAR}[ /-]?W(?P<week>[0-5]?\d)"),
-    DateForm("weeks", "W52 2022", "2022-12-26", rf"W(?P<week>[0-5]?\d)[ /-]?{_YEAR}"),
+    Form("dates", "2023-01", "2023-01-01", r"(?P<iso>\d{4}-\d\d.*)"),
+    Form("months", "Jan 2023", "2023-01-01", rf"{_NAME}[.,]?[ /-]{_YEAR}"),
+    Form("months", "Jan-23", "2023-01-01", rf"{_NAME}\.?(?:-| ?')(?P<year>\d\d)"),
+    Form("months", "2023 Jan", "2023-01-01", rf"{_YEAR}[ /-]?{_NAME}\.?"),
+    Form("months", "2023M01", "2023-01-01", rf"{_YEAR}[ -]?M(?P<month>\d{{1,2}})"),
+    Form("months", "01/2023", "2023-01-01", rf"(?P<month>\d{{1,2}})[/-]{_YEAR}"),
+    Form("months", "2023/01", "2023-01-01", rf"{_YEAR}/(?P<month>\d{{1,2}})"),
+    Form("months", "01.2023", "2023-01-01", rf"(?P<month>\d\d)\.{_YEAR}"),
+    Form("quarters", "Q1 2023", "2023-01-01", rf"Q(?P<quarter>[1-4])[ /-]?{_YEAR}"),
+    Form("quarters", "2023-Q1", "2023-01-01", rf"{_YEAR}[ /-]?Q(?P<quarter>[1-4])"),
+    Form("quarters", "1Q 2023", "2023-01-01", rf"(?P<quarter>[1-4])Q[ /-]?{_YEAR}"),
+    Form("weeks", "2022-W52", "2022-12-26", rf"{_YEAR}[ /-]?W(?P<week>[0-5]?\d)"),
+    Form("weeks", "W52 2022", "2022-12-26", rf"W(?P<week>[0-5]?\d)[ /-]?{_YEAR}"),
 )
 _OF_DATES = tuple(form for form in FORMS if form.of == "dates")
 #: The forms of months, quarters and weeks, by their examples.
@@ -139,7 +123,7 @@ def find_period(cells: Iterable[str]) -> str:
         return ""
     words = {first, *filter(_has_digit, cells)}
     for form in suitable:
-        if all(_date_of(word, (form,), "", _FIRST_YEAR) for word in words):
+        if all(_date_of(word, form.example, _FIRST_YEAR) for word in words):
             plain_number = form.example == _MONTH_WITH_POINT and not any(
                 word.startswith("0") for word in words
             )
@@ -151,7 +135,7 @@ def _has_digit(cell: str) -> bool:
     return any(map(str.isdigit, cell))
 
 
-def period_of(pattern: str) -> DateForm | None:
+def period_of(pattern: str) -> Form | None:
     """Give the form of months, quarters or weeks that a format's pattern has; None if
     it has dates.
     """
@@ -187,7 +171,7 @@ def is_month_with_point(pattern: str) -> bool:
 
 
 def read_dates(words: Iterable[str], pattern: str) -> "pd.Series[Any]":
-    """Read dates; no date where a word is none.
+    """Read dates, without zone (UTC); no date where a word is none.
 
     :param pattern: The order of day, month and year, one of :data:`ORDERS`, for dates
         that may each have another form; or the example of a form of :data:`PERIODS`.
@@ -195,10 +179,10 @@ def read_dates(words: Iterable[str], pattern: str) -> "pd.Series[Any]":
         if there are such years.
     """
     name, first_year = _parts_of(pattern)
-    forms = (PERIODS[name],) if name in PERIODS else _OF_DATES
-    texts = [_date_of(word, forms, name, first_year) for word in words]
+    texts = [_date_of(word, name, first_year) for word in words]
     dates = pd.Series(texts, dtype=object)
-    return pd.to_datetime(dates, format="ISO8601", utc=True, errors="coerce")
+    times = pd.to_datetime(dates, format="ISO8601", utc=True, errors="coerce")
+    return times.dt.tz_localize(None)
 
 
 def _parts_of(pattern: str) -> tuple[str, int | None]:
@@ -216,7 +200,7 @@ def pattern_of(name: str, words: Sequence[str]) -> str:
     The hundred years end with this one, so that a birth in 45 is one of 1945; or, if
     all dates are later, some years after it, so that forecasts are of the future.
     """
-    if not any(map(has_short_year, words)):
+    if not any(_has_short_year(word, name) for word in words):
         return name
     this_year = datetime.date.today().year
     first_year = this_year - 99
@@ -231,34 +215,29 @@ def has_order(word: str) -> bool:
     return bool(re.match(r"\d{1,3}[./-]", word))
 
 
-def has_short_year(word: str) -> bool:
-    """Whether the year of a date has two digits."""
-    for form in FORMS:
-        match = form.match(word)
-        if match is None:
-            continue
-        parts = match.groupdict()
-        if "first" in parts:
-            return len(parts["first"]) < 4 and len(parts["third"]) == 2
-        return len(parts.get("year") or "") == 2
-    return False
+def _has_short_year(word: str, name: str) -> bool:
+    """Whether a word is a date if it is known in which years it is."""
+    if _VERSION.match(word) or _date_of(word, name, None):
+        return False
+    return _date_of(word, name, _FIRST_YEAR) is not None
 
 
-def _date_of(
-    word: str, forms: Sequence[DateForm], order: str, first_year: int | None
-) -> str | None:
+def _date_of(word: str, name: str, first_year: int | None) -> str | None:
     """Write a date as ISO 8601 does, by the first form that it has; None where it has
     none.
+
+    :param name: The order of day, month and year, or the example of a form of
+        :data:`PERIODS`.
     """
-    for form in forms:
+    for form in (PERIODS[name],) if name in PERIODS else _OF_DATES:
         match = form.match(word)
         if match is None:
             continue
-        parts = {name: text for name, text in match.groupdict().items() if text}
+        parts = {group: text for group, text in match.groupdict().items() if text}
         if "iso" in parts:
             return parts["iso"]
         if "first" in parts:
-            parts |= _in_order(parts, order)
+            parts |= _in_order(parts, name)
         return _as_iso(parts, first_year)
     return None
 
@@ -293,27 +272,22 @@ def _as_iso(parts: dict[str, str], first_year: int | None) -> str | None:
         month = 3 * int(parts["quarter"]) - 2
     if "name" in parts:
         month = _NUMBER_OF_MONTH.get(parts["name"].lower(), 0)
-    if "day" not in parts and not 1 <= month <= 12:
-        return None
-    if month == 0:
+    if not 1 <= month <= 12:
         return None
     day = int(parts.get("day", 1))
     return f"{year}-{month:02}-{day:02}{_time(parts.get('time'))}"
 
 
+# Columns of many days have few times.
+@lru_cache(10000)
 def _time(text: str | None) -> str:
     """Write a time of the day as ISO 8601 does, or as it was where it is none."""
-    if not text:
+    match = _ZONE.fullmatch(text or "")
+    if not text or match is None:
         return ""
-    match = _CLOCK.fullmatch(text.strip())
-    if match is None or not (match[2] or match[4]):
+    clock, zone = match.groups("")
+    hours, unit = read_quantity(clock, ".", "")
+    if unit != HOURS or hours >= 24.0:
         return f"T{text}"
-    hour = int(match[1])
-    half = (match[4] or "").lower()
-    if half and not 1 <= hour <= 12:
-        hour = 99  # which is no time
-    elif half:
-        hour %= 12
-    if half == "p" and hour < 12:
-        hour += 12
-    return f"T{hour:02}:{match[2] or '00'}:{match[3] or '00'}{match[5] or ''}"
+    time = datetime.datetime.min + datetime.timedelta(hours=hours)
+    return f"T{time:%H:%M:%S.%f}{zone}"

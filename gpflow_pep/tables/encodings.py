@@ -37,6 +37,8 @@ class Encoding(NamedTuple):
     :param limits: The smallest and the largest number or date; empty where they are not
         known.
     :param rare: Values of text that share the column for others.
+    :param spread: Mean and standard deviation of the numbers or dates, and how many
+        there are; empty if they are not known.
     """
 
     missing: bool
@@ -46,6 +48,7 @@ class Encoding(NamedTuple):
     others: bool = False
     limits: tuple[float, ...] = ()
     rare: tuple[str, ...] = ()
+    spread: tuple[float, ...] = ()
 
 
 class Columns(dict[str, "pd.Series[Any]"]):
@@ -90,8 +93,8 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         cells = X[homes[name]]
         cells = cells if homes[name] == name else halves(cells)[form.part].rename(name)
         column = read_cells(cells, in_marks_of(form, X.attrs))
-        dates = pd.api.types.is_datetime64_any_dtype(column)
-        table[name] = check_cells(name, days(column) if dates else column)
+        values = days(column) if form.kind == "date" else column
+        table[name] = check_cells(name, values)
     return table
 
 
@@ -119,8 +122,10 @@ def learn(
     if not len(values):
         return Encoding(missing)
     limits = float(np.min(values)), float(np.max(values))
+    spread = float(np.mean(values)), float(np.std(values)), float(len(values))
     cycles = _cycles(values) if kind == "date" else ()
-    return Encoding(missing, float(np.median(values)), cycles, limits=limits)
+    median = float(np.median(values))
+    return Encoding(missing, median, cycles, limits=limits, spread=spread)
 
 
 def encode(
@@ -192,29 +197,32 @@ def unusual_cells(
     table = read_columns(X, formats)
     remarks: list[list[str]] = [[] for _ in range(len(next(iter(table.values()), ())))]
     for name, column in table.items():
-        learnt, missing, values = (
-            encodings[name],
-            column.isna().to_numpy(),
-            column.to_numpy(),
-        )
-        if not learnt.missing:
-            for row in np.flatnonzero(missing):
-                remarks[row].append(f"{name} is missing")
-        if formats[name].kind == "text":
-            known = {*learnt.categories, *learnt.rare}
-            if len(learnt.rare) < _MAX_RARE and bool(learnt.rare) == learnt.others:
-                for row in np.flatnonzero(~missing & ~column.isin(known).to_numpy()):
-                    remarks[row].append(f"{name} {values[row]!r} is new")
-        elif learnt.limits:
-            low, high = learnt.limits
-            margin = MARGIN * (high - low)
-            for row in np.flatnonzero(
-                (values < low - margin) | (values > high + margin)
-            ):
-                remarks[row].append(
-                    f"{name} is {'below' if values[row] < low else 'above'} all"
-                )
+        found = unusual_in(column, formats[name].kind, encodings[name])
+        for row, remark in found.items():
+            remarks[row].append(f"{name} {remark}")
     return ["; ".join(parts) for parts in remarks]
+
+
+def unusual_in(column: "pd.Series[Any]", kind: str, learnt: Encoding) -> dict[int, str]:
+    """Find the cells of a column that :func:`unusual_cells` lists, and what is unusual
+    in each, by the number of its row.
+    """
+    missing, values = column.isna().to_numpy(), column.to_numpy()
+    remarks: dict[int, str] = {}
+    if not learnt.missing:
+        remarks |= dict.fromkeys(np.flatnonzero(missing).tolist(), "is missing")
+    if kind == "text":
+        known = {*learnt.categories, *learnt.rare}
+        if len(learnt.rare) < _MAX_RARE and bool(learnt.rare) == learnt.others:
+            for row in np.flatnonzero(~missing & ~column.isin(known).to_numpy()):
+                remarks[int(row)] = f"{values[row]!r} is new"
+    elif learnt.limits:
+        low, high = learnt.limits
+        margin = MARGIN * (high - low)
+        outside = (values < low - margin) | (values > high + margin)
+        for row in np.flatnonzero(outside):
+            remarks[int(row)] = f"is {'below' if values[row] < low else 'above'} all"
+    return remarks
 
 
 def as_table(frame: Any, name: str) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Where the column names of a table are: under titles, in its first row, or nowhere."""
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import count
 
@@ -161,19 +161,21 @@ def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Give columns that share a name a number each, from left to right, and notes of
     that.
     """
-    counts, used, result, notes = Counter(names), {*names}, [], []
+    counts, used = Counter(names), {*names}
+    result = []
+    renamed: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
-        new = (f"{name} ({i})" for i in count(1))
-        result.append(
-            name if counts[name] == 1 else next(n for n in new if n not in used)
-        )
-        used.add(result[-1])
-    for name in (name for name in counts if counts[name] > 1):
-        new_names = ", ".join(
-            repr(new) for old, new in zip(names, result) if old == name
-        )
-        how = "from left to right (--no-header: the first line is a row)"
-        notes.append(
-            f"Columns with the same name {name!r} are renamed to {new_names}, {how}."
-        )
+        new = name
+        if counts[name] > 1:
+            numbered = (f"{name} ({number})" for number in count(1))
+            new = next(one for one in numbered if one not in used)
+            renamed[name].append(repr(new))
+        used.add(new)
+        result.append(new)
+    how = "from left to right (--no-header: the first line is a row)"
+    notes = [
+        f"Columns with the same name {name!r} are renamed to {', '.join(new_names)},"
+        f" {how}."
+        for name, new_names in renamed.items()
+    ]
     return result, notes

@@ -1,4 +1,4 @@
-"""Numbers in cells of text: decimal mark, thousands, sign, unit."""
+"""Numbers in cells of text: the forms in which they are written."""
 
 import re
 from functools import lru_cache
@@ -6,30 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-_GAPS = str.maketrans("\u00a0\u2009\u202f\u2019\u2032\u2033\u2212", "   ''\"-")
-_CURRENCY = "€$£¥₹₽₩₺₪"
-_CODES = "EUR|USD|GBP|CHF|JPY|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN"
-_MONEY = rf"(?:[A-Z]{{1,2}})?[{_CURRENCY}]|(?:{_CODES})"
-_SIGN = rf"[^\W\d_]|[°%‰{_CURRENCY}]"
-#: A unit after a number: up to two words.
-_UNIT = rf"(?:{_SIGN})(?:{_SIGN}|[\d²³⁻¹/·*^.-]){{0,11}}(?: (?:{_SIGN}){{1,8}})?"
-#: What may follow a number and is no unit: halves of the day, and places in an order.
-_NO_UNITS = ("am", "pm", "st", "nd", "rd", "th")
-#: Units that are so in a column of few numbers too; others may be names, such as 2 WD
-#: and 4 WD.
-SURE_UNIT = re.compile(rf"[%‰°:]|{_MONEY}")
-_LIMIT = re.compile(r"[<>≤≥]=?\s*")
-_CLOCK = re.compile(
-    r"(?P<h>\d{1,4})(?::(?P<m>[0-5]\d)(?::(?P<s>[0-5]\d(?:[.,]\d+)?))?)?"
-    r"(?:\s*(?P<half>[apAP])\.?\s?[mM]\.?)?"
-)
-#: Cells that are numbers to a person and are not read: they are words, with a note.
-_UNREAD = {
-    "degrees and minutes, or a side of the globe": re.compile(
-        r"[+-]?\d{1,3}(?:[.,]\d+)?\s*°\s*(?:\d.*|[NSEW])"
-    ),
-    "digits in groups of two": re.compile(r"[+-]?[1-9]\d?(?:,\d\d)+,\d{3}(?:\.\d*)?"),
-}
+from .forms import Form
+from .units import HOURS, MONEY, UNIT
+
+_SPELLED = str.maketrans("\u00a0\u2009\u202f\u2019\u2032\u2033\u2212", "   ''\"-")
+#: The column of the limits of rows, beside the column of the target.
+LIMIT = "limit (-1: at most, 1: at least)"
 #: The other mark, and the marks of thousands that need no decision: no decimal mark.
 OTHER = {".": ",", ",": "."}
 GROUPS = " '"
@@ -48,83 +30,132 @@ class Quantity(NamedTuple):
 
 
 NO_NUMBER = Quantity(np.nan)
+#: Stands for digits, with the marks of decimals and thousands of a table.
+_DIGITS = "DIGITS"
+_MONEY = rf"(?:(?P<money>{MONEY})\s*)?"
+_UNIT = rf"(?:(?P<space>\s*)(?P<unit>{UNIT}))?"
+_SIGN = r"(?P<sign>[+-]?)\s*"
+_NUMBER = rf"{_MONEY}(?P<number>{_DIGITS})"
+_MINUTES = r":(?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d(?:[.,]\d+)?))?"
+
+#: The forms of numbers, as a person reads them; the first that a cell has is taken.
+#: Those without a number are words, with a note. The groups of an expression are the
+#: parts of the number: sign, money (a currency before it), number, space, unit; hours,
+#: minutes, seconds, half (of the day); or number_beyond, which is a number again. The
+#: test and the page read this table too.
+FORMS = (
+    Form(
+        "degrees and minutes, or a side of the globe",
+        "52°31'",
+        NO_NUMBER,
+        r"[+-]?\d{1,3}(?:[.,]\d+)?\s*°\s*(?:\d.*|[NSEW])",
+    ),
+    Form(
+        "digits in groups of two",
+        "1,10,000",
+        NO_NUMBER,
+        r"[+-]?[1-9]\d?(?:,\d\d)+,\d{3}(?:\.\d*)?",
+    ),
+    Form("numbers", "-1,234.5", Quantity(-1234.5), _SIGN + _NUMBER + _UNIT),
+    Form(
+        "a sign behind the currency",
+        "$-4",
+        Quantity(-4.0, "$"),
+        rf"(?P<money>{MONEY})\s*(?P<sign>[+-])(?P<number>{_DIGITS}){_UNIT}",
+    ),
+    Form(
+        "a sign at the end", "120-", Quantity(-120.0), rf"{_NUMBER}{_UNIT}(?P<sign>-)"
+    ),
+    Form(
+        "brackets, which are a sign",
+        "(120)",
+        Quantity(-120.0),
+        rf"(?P<sign>\()\s*{_NUMBER}{_UNIT}\)",
+    ),
+    Form(
+        "numbers with an error",
+        "5.1 ± 0.1",
+        Quantity(5.1),
+        rf"{_SIGN}{_NUMBER}\s*(?:±|\+/-|\+-)\s*{_DIGITS}{_UNIT}",
+    ),
+    Form("hours", "36:15", Quantity(36.25, HOURS), rf"(?P<hours>\d{{1,4}}){_MINUTES}"),
+    Form(
+        "times of the day",
+        "12:30 p.m.",
+        Quantity(12.5, HOURS),
+        rf"(?P<hours>0?[1-9]|1[0-2])(?:{_MINUTES})?\s*(?P<half>[apAP])\.?\s?[mM]\.?",
+    ),
+    Form(
+        "limits",
+        "<0.5",
+        Quantity(0.5),
+        rf"[<>≤≥]=?\s*(?P<number_beyond>(?:{MONEY})?\s*[-+.,]*\d.*)",
+    ),
+)
+_UNREAD = [form for form in FORMS if form.meaning is NO_NUMBER]
+_LIMIT = re.compile(FORMS[-1].expression)
 
 
 @lru_cache
-def _number(decimal: str, thousands: str) -> re.Pattern[str]:
+def _expressions(decimal: str, thousands: str) -> list[re.Pattern[str]]:
+    """Give the expressions of all forms, with the marks of a table."""
     point = re.escape(decimal)
-    grouped = [rf"[1-9]\d{{0,2}}(?:{re.escape(mark)}\d{{3}})+" for mark in thousands]
-    whole = "|".join([*grouped, r"[0-9]+"])
-    number = rf"(?:(?:{whole})(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?"
-    return re.compile(
-        rf"(?P<open>\()?(?P<sign>[+-]?)\s*(?:(?P<money>{_MONEY})\s*)?(?P<minus>[+-]?)"
-        rf"(?P<number>{number})(?P<error>\s*(?:±|\+/-|\+-)\s*{number})?"
-        rf"(?:(?P<space>\s*)(?P<unit>{_UNIT}))?(?P<last>-)?(?(open)\))"
-    )
+    grouped = [
+        rf"[1-9][0-9]{{0,2}}(?:{re.escape(mark)}[0-9]{{3}})+" for mark in thousands
+    ]
+    whole = "|".join([*grouped, "[0-9]+"])
+    digits = rf"(?:(?:{whole})(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    return [re.compile(form.expression.replace(_DIGITS, digits)) for form in FORMS]
 
 
 def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
-    """
-    Read a number as a person does: (120) and 120- are below zero, 5.1 ± 0.1 is 5.1,
-    36:15 are hours. Cells of :func:`unread_form` are none.
+    """Read a number, or the limit of one, in any of the forms.
 
     :param decimal: The decimal mark.
     :param thousands: Marks that thousands may be separated by, one in each number.
     """
-    cell = cell.translate(_GAPS).strip()
-    match = _number(decimal, thousands).fullmatch(cell)
-    if match is None or not match["number"].isascii():
-        return _read_hours(cell)
-    found = match.groupdict("")
-    money, unit = found["money"], found["unit"]
-    if unit.lower().replace(".", "") in _NO_UNITS:
-        return _read_hours(cell)
-    if unit.startswith("°") and unread_form(cell):
+    cell = cell.translate(_SPELLED).strip()
+    matches = (known.fullmatch(cell) for known in _expressions(decimal, thousands))
+    match = next(filter(None, matches), None)
+    parts = match.groupdict("") if match else {}
+    if "number_beyond" in parts:
+        return read_quantity(parts["number_beyond"], decimal, thousands)
+    if "hours" in parts:
+        return Quantity(_hours(parts), HOURS)
+    if "number" not in parts:
         return NO_NUMBER
-    if len(unit) == 1 and unit.isupper() and not found["space"]:
+    unit = parts["unit"]
+    if len(unit) == 1 and unit.isupper() and not parts["space"]:
         return NO_NUMBER  # 1A, 2A: names
-    signs = found["sign"] + found["minus"] + found["last"]
-    if found["open"]:
-        signs += "-"
-    if len(signs) > 1 or (found["open"] and found["error"]):
-        return NO_NUMBER
-    digits = found["number"].translate(str.maketrans("", "", thousands))
+    digits = parts["number"].translate(str.maketrans("", "", thousands))
     value = float(digits.replace(decimal, "."))
-    return Quantity(-value if signs == "-" else value, f"{money} {unit}".strip())
+    if parts["sign"] in ("-", "("):
+        value = -value
+    money = parts["money"]
+    return Quantity(value, f"{money} {unit}".strip())
+
+
+def _hours(parts: dict[str, str]) -> float:
+    """Count the hours since midnight, or of a duration."""
+    hours = int(parts["hours"])
+    half = parts.get("half", "").lower()
+    if half:
+        hours %= 12
+    if half == "p":
+        hours += 12
+    minutes = float(parts["minutes"] or 0)
+    seconds = float((parts["seconds"] or "0").replace(",", "."))
+    return hours + minutes / 60.0 + seconds / 3600.0
 
 
 def unread_form(cell: str) -> str:
     """Name the form of a cell that is a number to a person and is not read: 52°31' or
     1,10,000; empty for others.
     """
-    cell = cell.translate(_GAPS).strip()
-    forms = (form for form, pattern in _UNREAD.items() if pattern.fullmatch(cell))
-    return next(forms, "")
-
-
-def _read_hours(cell: str) -> Quantity:
-    """Read hours and minutes, also with AM and PM."""
-    match = _CLOCK.fullmatch(cell)
-    if match is None or not (match["m"] or match["half"]):
-        return NO_NUMBER
-    hours, half = int(match["h"]), (match["half"] or "").lower()
-    if half and not 1 <= hours <= 12:
-        return NO_NUMBER
-    if half:
-        hours = hours % 12 + 12 * (half == "p")
-    minutes = float(match["m"] or 0)
-    seconds = float((match["s"] or "0").replace(",", "."))
-    return Quantity(hours + minutes / 60.0 + seconds / 3600.0, ":")
+    cell = cell.translate(_SPELLED).strip()
+    return next((form.of for form in _UNREAD if form.match(cell)), "")
 
 
 def is_limit(cell: str) -> bool:
     """Whether a cell has a limit of a number, such as <0.5."""
-    return bool(re.match(rf"{_LIMIT.pattern}[-+.,]*\d", cell))
-
-
-def read_quantity_or_limit(cell: str, decimal: str, thousands: str) -> Quantity:
-    """Read a number, as :func:`read_quantity` does, or the limit in a cell such as
-    <0.5.
-    """
-    match = _LIMIT.match(cell)
-    return read_quantity(cell[match.end() :] if match else cell, decimal, thousands)
+    return bool(_LIMIT.fullmatch(cell))

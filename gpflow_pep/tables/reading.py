@@ -3,20 +3,28 @@
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from os import PathLike
 from typing import Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 
 from ..engine.files import path_of
 from ..engine.refusals import refusal
 from .contents import SAMPLE, TableFault, as_number, decode, read_content, unreadable
-from .conventions import find_conventions
-from .formats import given_conventions, stripped, typed
+from .conventions import (
+    MARKS,
+    PLAIN,
+    WHOLE,
+    find_conventions,
+    given_conventions,
+    ways_of_writing,
+)
 from .headers import count_title_rows, distinct, names_of_places, title_note
+from .recognising import is_large_label, may_be_classes
 from .spreadsheets import is_spreadsheet, read_spreadsheet
 
 #: The cells of a row, in a tuple: Python's collector does not search tuples of text
@@ -26,6 +34,15 @@ _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
 #: Names and titles are looked for in so many characters.
 _BEGINNING = 2**20
+_TRUTH = {
+    "True": True,
+    "TRUE": True,
+    "true": True,
+    "False": False,
+    "FALSE": False,
+    "false": False,
+    "": None,
+}
 _HINT = re.compile(r'"?sep=(.)"?')
 
 
@@ -90,14 +107,14 @@ def read_table(
             sep = sep or hint[1]
             text = text.partition("\n")[2]
         _check_sep(sep)
-        text, notes = _begin_with_names(_without_comments(text, sep), sep, header)
-        sep = _find_sep(text, sep)
+        text = _without_comments(text, sep)
+        text, sep, notes = _begin_with_names(text, sep, header)
         cells = _cut(text, sep, num_lines - text.count("\n"))
     except TableFault as fault:
         raise ValueError(f"{path}{fault}") from fault.__cause__
-    columns = [stripped(cells[name]) for name in cells]
+    columns = [list(map(str.strip, cells[name])) for name in cells]
     known = find_conventions(columns, stated, sep)
-    table = pd.DataFrame({name: typed(cells[name], known.decimal) for name in cells})
+    table = pd.DataFrame({name: _typed(cells[name], known.decimal) for name in cells})
     about: dict[str, Any] = {
         "sep": sep,
         "decimal": known.decimal,
@@ -108,6 +125,49 @@ def read_table(
     }
     table.attrs = {key: value for key, value in about.items() if value}
     return table
+
+
+def _typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
+    """Turn text into numbers or truth values where all cells are plain ones, or marks
+    of none.
+
+    :param column: Text, empty where a cell is.
+    :param decimal: The decimal mark; empty where it is not known.
+    """
+    cells = list(map(str.strip, column))
+    marks = {*MARKS}.intersection(cells)
+    values = [cell for cell in cells if cell not in marks]
+    ways = {*ways_of_writing(values)} - {""}
+    if ways and ways | marks <= {*_TRUTH}:
+        return pd.Series([_TRUTH[cell] for cell in cells], column.index)
+    text = column.where(column != "", None)
+    whole = all(map(WHOLE.fullmatch, ways))
+    are_numbers = whole or _are_plain(ways, decimal)
+    if not are_numbers or may_be_classes(marks, values):
+        return text
+    if whole and not marks:
+        try:
+            return pd.Series(list(map(int, cells)), column.index, dtype=np.int64)
+        except OverflowError:
+            pass  # numbers of floating point hold more
+    if whole and any(map(is_large_label, values)):
+        return text
+    return pd.Series(_floats(cells, marks, decimal or "."), column.index)
+
+
+def _floats(cells: Iterable[str], marks: set[str], decimal: str) -> list[float]:
+    return [
+        np.nan if cell in marks else float(cell.replace(decimal, ".")) for cell in cells
+    ]
+
+
+def _are_plain(numbers: Iterable[str], decimal: str) -> bool:
+    """Whether all are plain numbers with the decimal mark; if it is not known, they
+    have none, as 1e-05.
+    """
+    if not decimal and any("." in number for number in numbers):
+        return False
+    return all(map(PLAIN[decimal or "."].fullmatch, numbers))
 
 
 def _read_parquet(content: bytes) -> pd.DataFrame:
@@ -134,8 +194,8 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
     return table
 
 
-def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
-    """Cut into cells; lines count from 1. Blank lines are left out."""
+def _rows(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
+    """Cut into rows of cells, with their lines, which count from 1."""
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
         for number, line in enumerate(lines, 1):
@@ -146,16 +206,28 @@ def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)
     for record in reader:
-        if len(record) > 1 or (record and record[0].strip()):
-            yield reader.line_num, tuple(record)
+        yield reader.line_num, tuple(record)
+
+
+def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
+    """Cut into rows, without blank ones."""
+    for line, row in _rows(text, sep, strict):
+        if len(row) > 1 or (row and row[0].strip()):
+            yield line, row
+
+
+def _first(
+    rows: Iterator[tuple[int, _Row]], most: int = SAMPLE
+) -> list[tuple[int, _Row]]:
+    """Give the first rows; none where the text cannot be cut so."""
+    try:
+        return list(islice(rows, most))
+    except csv.Error:
+        return []
 
 
 def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[_Row]:
-    """Cut the first rows into cells; none where the text cannot be cut so."""
-    try:
-        return [record for _, record in islice(_records(text, sep), most)]
-    except csv.Error:
-        return []
+    return [row for _, row in _first(_records(text, sep), most)]
 
 
 def _check_sep(sep: str | None) -> None:
@@ -288,8 +360,10 @@ def _without_comments(text: str, sep: str | None) -> str:
 
 def _begin_with_names(
     text: str, sep: str | None, header: bool | None
-) -> tuple[str, list[str]]:
-    """Leave out titles above the column names, or give columns names, with a note."""
+) -> tuple[str, str, list[str]]:
+    """Leave out titles above the column names, or give columns names; give the
+    separator and notes too.
+    """
     notes = []
     if header is None:
         text, note = _without_titles(text, sep)
@@ -301,7 +375,7 @@ def _begin_with_names(
     names, why = names_of_places(rows, len(rows[0]) if rows else 0, header)
     if names:
         text = (" " if mark == _SPACES else mark).join(names) + "\n" + text
-    return text, notes + why
+    return text, mark, notes + why
 
 
 def _beginning(text: str) -> str:
@@ -325,12 +399,7 @@ def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
     for mark in marks:
         if len(mark) != 1:
             continue
-        lines = io.StringIO(beginning, newline="")
-        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
-        try:
-            numbered = [(reader.line_num, row) for row in islice(reader, SAMPLE)]
-        except csv.Error:
-            continue
+        numbered = _first(_rows(beginning, mark))
         rows = [row for _, row in numbered]
         start = count_title_rows(rows)
         if start and len(rows[start]) > widest:

@@ -1,8 +1,7 @@
 """How the cells of a column are read, and the notes on it."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from ..engine.refusals import counted
-from . import Format, read_cells
 from .conventions import (
     FEWEST,
     MARKS,
@@ -18,27 +16,19 @@ from .conventions import (
     PLAIN,
     WORDS_OF_NOTHING,
     Conventions,
-    plain_spelling,
-    short_spellings,
+    Spellings,
+    find_conventions,
+    find_sentinels,
+    find_spellings,
 )
-from .dates import (
-    as_month_with_point,
-    has_order,
-    may_be_months,
-    period_of,
-    read_dates,
-)
+from .dates import as_month_with_point, may_be_months, period_of
 from .encodings import MAX_CATEGORIES, listed, option
-from .formats import (
-    is_code,
-    may_be_classes,
-    merge_in_floats,
-    several_units,
-    stripped,
-    word_among_numbers,
-)
+from .formats import Column, Format, read_column_as, read_words, without
+from .lookalikes import Lookalike, find_lookalike
 from .notes import Note
-from .numbers import is_limit, unread_form
+from .numbers import is_limit
+from .recognising import find_format, is_code, may_be_classes
+from .units import HOURS
 
 #: Cells that show how a column is read: with thousands, or zeros before the number.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
@@ -63,39 +53,72 @@ _TIME_NAME = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A column of a table, and how its cells are read; they are read once.
+class Reading(Column):
+    """A column of a table, which was read once.
 
-    :param name: The name of the column.
-    :param cells: As they are in the table.
-    :param form: How they are read.
-    :param known: The conventions of the table.
-    :param literal: Whether its numbers and words are values as they are written.
+    :param cells: Values of any type, some may be missing.
+    :param known: The conventions of its table.
+    :param literal: Whether all numbers and words are values as they are written; see
+        :class:`~gpflow_pep.tables.formats.Column`.
+    :raises ValueError: If its cells can be read in two ways.
     """
 
-    name: str
-    cells: "pd.Series[Any]"
+    #: How the cells are read.
     form: Format
-    known: Conventions
-    literal: bool = False
+    #: What they mean.
+    values: "pd.Series[Any]"
+    #: The values, with numbers that stand for no value, and all spellings.
+    written: "pd.Series[Any]"
+    #: Of a column of text.
+    spellings: Spellings
+
+    def __init__(
+        self, cells: "pd.Series[Any]", known: Conventions, literal: bool = False
+    ) -> None:
+        super().__init__(cells, known, literal)
+        form = find_format(self)
+        self.form = form._replace(missing=self._words_of_nothing(form))
+        self.written = cells
+        if form.kind != "other":
+            self.written = read_column_as(self, self.form)
+        self.values, self.spellings = self.written, Spellings({}, [])
+        if form.kind == "text" and not literal:
+            self._join_spellings()
+        if form.kind == "number" and not literal:
+            self._leave_out_sentinels()
+
+    def _words_of_nothing(self, form: Format) -> tuple[str, ...]:
+        """Give the words that stand for no value; none if they are the usual ones."""
+        if form.kind != "text":
+            return (*form.missing, *self.known.missing)
+        if self.literal:
+            return ("", *self.known.missing)
+        return (*MARKS_IN_WORDS, *self.known.missing) if self.known.missing else ()
+
+    def _join_spellings(self) -> None:
+        self.spellings = find_spellings(self.written)
+        joined = self.spellings.joined
+        self.form = self.form._replace(spellings=tuple(joined))
+        best_of = {way: best for best, ways in joined.items() for way in ways}
+        self.values = self.written.replace(best_of)
+
+    def _leave_out_sentinels(self) -> None:
+        named = self.known.sentinels
+        sentinels = (*named, *find_sentinels(without(self.written, named)))
+        self.form = self.form._replace(sentinels=sentinels)
+        self.values = without(self.written, sentinels)
 
     @cached_property
-    def values(self) -> "pd.Series[Any]":
-        """What the cells mean."""
-        if self.form.sentinels or self.form.spellings:
-            return read_cells(self.cells, self.form)
-        return self.written
+    def lookalike(self) -> Lookalike:
+        """What cells of text look like; nothing if they are values as written."""
+        if self.form.kind != "text" or self.literal:
+            return Lookalike()
+        return find_lookalike(self)
 
     @cached_property
-    def written(self) -> "pd.Series[Any]":
-        """The values, with numbers that stand for no value, and all spellings."""
-        return read_cells(self.cells, self.form._replace(sentinels=(), spellings=()))
-
-    @cached_property
-    def texts(self) -> list[str]:
-        """The cells of text, without spaces around."""
-        return stripped(self.cells)
+    def marks(self) -> set[str]:
+        """What stands for no value."""
+        return {*MARKS, *self.form.missing}
 
     @property
     def as_written(self) -> str:
@@ -112,6 +135,37 @@ class Reading:
         return Note(
             self.name, f"Column '{self.name}'{what}", f"{{}} {together}", detail
         )
+
+
+def recognise(
+    column: "pd.Series[Any]",
+    *,
+    as_written: bool = False,
+    conventions: Conventions | None = None,
+) -> Format:
+    """Find out how the cells of a column are read.
+
+    :param column: Values of any type, some may be missing.
+    :param as_written: Whether all numbers and words are values as they are written:
+        numbers with a unit or zeros before them are text, -999 is a number, and Yes and
+        yes are two words.
+    :param conventions: Those of its table; None: of this column alone.
+    :raises ValueError: If its cells can be read in two ways.
+    """
+    if conventions is None:
+        conventions = conventions_of(column.to_frame())
+    return Reading(column, conventions, as_written).form
+
+
+def conventions_of(
+    table: pd.DataFrame, stated: Conventions | None = None, sep: str = ""
+) -> Conventions:
+    """Find the conventions of a table from all of its cells; see
+    :func:`find_conventions`.
+    """
+    columns = (Column(cells) for _, cells in table.items())
+    texts = [column.texts for column in columns if not column.kind]
+    return find_conventions(texts, stated or Conventions(), sep)
 
 
 def why_drop(reading: Reading) -> Note | None:
@@ -147,21 +201,8 @@ def _how_texts_differ(reading: Reading) -> str:
     words = reading.values[reading.cells.notna()]
     if words.nunique() <= max(2, len(words) // 2):
         return ""
-    count = f"{words.nunique()} of its {len(words)} texts differ"
-    units = several_units(reading.cells, reading.known)
-    if units:
-        return f"{count}, numbers of several units, such as {listed(units.values())}"
-    dates = _two_orders(words.unique())
-    if dates:
-        return f"{count}, {dates}"
-    unread = next(filter(unread_form, reading.texts), "")
-    if unread:
-        return f"{count}, such as {unread!r}, {_not_read(unread)}"
-    return f"{count}, such as {words.iloc[0]!r}"
-
-
-def _not_read(cell: str) -> str:
-    return f"{unread_form(cell)}, which are not read as numbers: write decimal numbers"
+    what = reading.lookalike.what or f"such as {words.iloc[0]!r}"
+    return f"{words.nunique()} of its {len(words)} texts differ, {what}"
 
 
 def _how_rows_are_numbered(reading: Reading) -> str:
@@ -186,31 +227,18 @@ def _may_number_rows(name: str) -> bool:
     return bool(ID_NAME.fullmatch(name.rstrip(". "))) and not _TIME_NAME.match(name)
 
 
-def _two_orders(words: Iterable[Any]) -> str:
-    """Name dates of which no order suits all; empty where the words are no
-    such dates.
-    """
-    words = [word for word in words if isinstance(word, str)]
-    if not all(map(has_order, words)):
-        return ""
-    first, second = (read_dates(words, order).notna() for order in ("dmy", "mdy"))
-    both = bool(np.all(first | second)) and not (first.all() or second.all())
-    return "dates that are not all in the order dmy or mdy" if both else ""
-
-
 def how_read(reading: Reading) -> Iterator[Note]:
     """Describe how cells were read, if it needs words."""
-    cells, form = reading.cells.dropna(), reading.form
-    if cells.empty:
+    form = reading.form
+    if reading.cells.isna().all():
         return
     if form.kind == "text":
         yield from _about_words(reading)
         return
-    cells = cells[~cells.isin([*MARKS, *form.missing])]
     if form.kind == "date":
-        yield _about_dates(reading, cells)
+        yield _about_dates(reading)
     else:
-        yield from _about_numbers(reading, cells)
+        yield from _about_numbers(reading)
     others = [word for word in form.missing if word not in reading.known.missing]
     if others:
         yield reading.note(
@@ -220,15 +248,16 @@ def how_read(reading: Reading) -> Iterator[Note]:
         )
 
 
-def _about_dates(reading: Reading, cells: "pd.Series[Any]") -> Note:
-    pattern, example = reading.form.pattern, ""
-    if pattern:
-        date = reading.values[cells.index[0]]
-        shown = f"{date:%Y-%m-%d %H:%M}".removesuffix(" 00:00")
-        example = f"'{cells.iloc[0]}' is {shown}"
+def _about_dates(reading: Reading) -> Note:
+    form, example = reading.form, ""
+    if form.pattern:
+        word = next(word for word in reading.counts if word not in reading.marks)
+        (date,) = read_words([word], form)
+        shown = f"{pd.Timestamp(date):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
+        example = f"'{word}' is {shown}"
     how = f" ({example})" if example else ""
     of, otherwise = "dates", ""
-    period = period_of(pattern)
+    period = period_of(form.pattern)
     if period:
         of = period.of
         otherwise = f" ({reading.as_written} keeps the cells as words)"
@@ -240,37 +269,32 @@ def _about_dates(reading: Reading, cells: "pd.Series[Any]") -> Note:
     )
 
 
-def _about_numbers(reading: Reading, cells: "pd.Series[Any]") -> Iterator[Note]:
-    cells = cells[[not is_limit(str(cell)) for cell in cells]]
-    if cells.empty:
-        return
-    row = next(filter(lambda row: _is_telling(cells[row]), cells.index), cells.index[0])
-    cell = cells[row]
-    if isinstance(cell, str) and cell:
-        yield from _about_number(reading, cell, reading.written[row])
-    values = reading.values[cells.index].to_numpy(dtype=np.float64)
-    if may_be_months(values) and len({*values}) >= FEWEST:
-        example = f"{values[0]:.15g}"
+def _about_numbers(reading: Reading) -> Iterator[Note]:
+    texts = dict.fromkeys(reading.texts)
+    words = [word for word in texts if not (word in reading.marks or is_limit(word))]
+    if words:
+        telling = next(filter(_TELLING.search, words), words[0])
+        yield from _about_number(reading, telling)
+    values = reading.values.dropna()
+    if may_be_months(values.to_numpy()) and values.nunique() >= FEWEST:
+        example = f"{values.iloc[0]:.15g}"
         yield reading.note(
             f" has numbers such as {example}, which may be the month"
-            f" {as_month_with_point(values[0])}. They are read as numbers. Write"
+            f" {as_month_with_point(values.iloc[0])}. They are read as numbers. Write"
             " months as 2023-01 or Jan 2023.",
             "have numbers that may be months and are read as numbers",
             example,
         )
 
 
-def _is_telling(cell: Any) -> bool:
-    return isinstance(cell, str) and _TELLING.search(cell) is not None
-
-
-def _about_number(reading: Reading, cell: str, value: float) -> Iterator[Note]:
+def _about_number(reading: Reading, cell: str) -> Iterator[Note]:
     """Describe how a number in text was read, if it is no plain one."""
+    (value,) = read_words([cell], reading.form)
     if PLAIN["."].fullmatch(cell) and float(cell) == value:
         return
     unit = reading.form.unit
     of_unit = f" with the unit '{unit}'" if unit else ""
-    if unit == ":":
+    if unit == HOURS:
         of_unit = " of hours"
     example = f"'{cell}' is {value:.15g}"
     if is_code(cell):
@@ -289,7 +313,7 @@ def about_limits(reading: Reading) -> Iterator[Note]:
     limits = [cell for cell in reading.texts if is_limit(cell)]
     if not limits:
         return
-    value = read_cells(pd.Series(limits[:1]), reading.form)[0]
+    (value,) = read_words(limits[:1], reading.form)
     example = f"'{limits[0]}' is {value:.15g}"
     rows = counted(len(limits), "row")
     yield reading.note(
@@ -300,51 +324,25 @@ def about_limits(reading: Reading) -> Iterator[Note]:
 
 
 def _about_words(reading: Reading) -> Iterator[Note]:
-    words = reading.values
-    different = words.dropna().unique()
-    unread = next(filter(unread_form, different), "")
-    word = word_among_numbers(reading.cells, reading.known)
-    if unread:
-        what = _not_read(unread)
+    what = reading.lookalike.what
+    if what:
         yield reading.note(
-            f" has cells such as {unread!r}, {what}. They are read as words.",
-            "have cells that are read as words, not as numbers",
-            f"{unread!r}, {what}",
+            f" has {what}, so they are read as words.",
+            "have cells that look like numbers or dates, and are read as words",
+            what,
         )
-    elif merge_in_floats(different):
-        yield about_large_numbers(reading)
-    elif word:
-        count = counted(int((words == word).sum()), "cell")
-        yield reading.note(
-            f" has numbers and the word {word!r} in {count}. All are read as words"
-            f" (--missing {word} reads numbers, and {word!r} as missing).",
-            "have numbers and a word, and all cells are read as words (--missing"
-            " reads a word as missing)",
-            f"{word!r} in {count}",
-        )
-    dates = _two_orders(different)
-    if dates:
-        yield reading.note(
-            f" has {dates}. They are read as words.",
-            f"have {dates}, and are read as words",
-        )
-    if len(different) > MAX_CATEGORIES:
+
+
+def about_many_texts(reading: Reading) -> Iterator[Note]:
+    """Describe how many texts are distinguished."""
+    count = reading.values.nunique()
+    if reading.form.kind == "text" and count > MAX_CATEGORIES:
         most = f"the {MAX_CATEGORIES} most frequent have a column each, and all others"
         yield reading.note(
-            f" has {len(different)} different texts: {most} share one.",
+            f" has {count} different texts: {most} share one.",
             f"have many different texts, of which {most} of a column share one",
-            str(len(different)),
+            str(count),
         )
-
-
-def about_large_numbers(reading: Reading) -> Note:
-    example = reading.values.dropna().iloc[0]
-    what = "and several of them are equal in floating point, so they are read as words"
-    return reading.note(
-        f" has whole numbers such as {example}, {what}.",
-        f"have large whole numbers, {what}",
-        example,
-    )
 
 
 def _are(names: Sequence[str]) -> str:
@@ -353,7 +351,7 @@ def _are(names: Sequence[str]) -> str:
 
 
 def how_joined(reading: Reading) -> Iterator[Note]:
-    """Name which cells are taken as no value, or are not, and which words as others."""
+    """Describe which cells are read as missing, and which words as other words."""
     yield from _about_sentinels(reading)
     yield from _about_marks(reading)
     if reading.form.kind == "text":
@@ -363,62 +361,53 @@ def how_joined(reading: Reading) -> Iterator[Note]:
 
 
 def _about_sentinels(reading: Reading) -> Iterator[Note]:
-    """Name numbers that are taken as no value: those that a user named, and others."""
-    rows: dict[bool, list[str]] = {True: [], False: []}
+    """Describe numbers that are read as missing, named by a user or found."""
+    named, found = [], []
     for sentinel in reading.form.sentinels:
         count = int((reading.written == sentinel).sum())
-        if count:
-            were_named = sentinel in reading.known.sentinels
-            rows[were_named].append(f"{sentinel:g} in {counted(count, 'row')}")
-    if rows[True]:
-        named = " and ".join(rows[True])
+        rows = f"{sentinel:g} in {counted(count, 'row')}"
+        if count and sentinel in reading.known.sentinels:
+            named.append(rows)
+        elif count:
+            found.append(rows)
+    if named:
         yield reading.note(
-            f": {named} is read as missing.",
+            f": {' and '.join(named)} is read as missing.",
             "have numbers that --missing reads as missing",
-            named,
+            " and ".join(named),
         )
-    if rows[False]:
-        found = " and ".join(rows[False])
+    if found:
         yield reading.note(
-            f": {found} is far from all other numbers, and is read as missing"
-            f" ({reading.as_written} reads it as a number).",
+            f": {' and '.join(found)} is far from all other numbers, and is read as"
+            f" missing ({reading.as_written} reads it as a number).",
             "have numbers that are far from all others, and are read as missing"
             " (--as-written reads them as numbers)",
-            found,
+            " and ".join(found),
         )
 
 
 def _about_marks(reading: Reading) -> Iterator[Note]:
-    """Name marks that are taken as no value and may be words."""
-    found = _marks_of_words(reading)
-    if reading.form.kind != "text":
-        found = _marks_of_numbers(reading)
-    if not found:
+    """Describe marks that are read as missing and may be words."""
+    is_text = reading.form.kind == "text"
+    if is_text and reading.literal:
         return
-    marks = sorted(found)
-    cells = counted(sum(cell in found for cell in reading.texts), "cell")
+    texts = reading.texts
+    marks = {*(MARKS_IN_WORDS if is_text else MARKS)} - {
+        "",
+        *reading.known.missing,
+    }
+    found = [cell for cell in texts if cell in marks]
+    values = [cell for cell in texts if cell not in MARKS]
+    if not found or not (is_text or may_be_classes(found, values)):
+        return
+    names, count = sorted({*found}), counted(len(found), "cell")
     yield reading.note(
-        f": {_are(marks)} read as missing in {cells} ({reading.as_written} keeps them"
+        f": {_are(names)} read as missing in {count} ({reading.as_written} keeps them"
         " as text).",
         "have marks that are read as missing (--as-written keeps the marks of a"
         " column as text)",
-        f"{listed(marks)} in {cells}",
+        f"{listed(names)} in {count}",
     )
-
-
-def _marks_of_words(reading: Reading) -> set[str]:
-    missing = reading.form.missing
-    if "" in missing:
-        return set()
-    return {*missing, *MARKS_IN_WORDS}.intersection(reading.texts) - {""}
-
-
-def _marks_of_numbers(reading: Reading) -> set[str]:
-    """Find marks beside numbers that may be classes."""
-    marks = {*MARKS} - {"", *reading.known.missing}
-    found = marks.intersection(reading.texts)
-    numbers = [cell for cell in reading.texts if cell not in MARKS]
-    return found if may_be_classes(found, numbers) else set()
 
 
 def _about_marks_among_words(reading: Reading) -> Iterator[Note]:
@@ -432,34 +421,28 @@ def _about_marks_among_words(reading: Reading) -> Iterator[Note]:
 
 
 def _about_spellings(reading: Reading) -> Iterator[Note]:
-    ways, details = [], []
-    words = reading.written.dropna().unique()
-    for spelling in reading.form.spellings:
-        plain = plain_spelling(spelling)
-        alike = {word for word in words if plain_spelling(word) == plain}
-        joined = sorted(alike - {spelling})
-        ways.append(f"{_are(joined)} read as '{spelling}'")
-        details.append(f"{listed(joined)} as '{spelling}'")
-    if ways:
-        yield reading.note(
-            f": {'; '.join(ways)} ({reading.as_written} keeps them apart).",
-            "have words in several spellings, which are replaced by the most frequent"
-            " one (--as-written keeps the spellings of a column apart)",
-            ", ".join(details),
-        )
+    joined = {best: sorted(ways) for best, ways in reading.spellings.joined.items()}
+    if not joined:
+        return
+    taken = [f"{_are(ways)} read as '{best}'" for best, ways in joined.items()]
+    details = [f"{listed(ways)} as '{best}'" for best, ways in joined.items()]
+    yield reading.note(
+        f": {'; '.join(taken)} ({reading.as_written} keeps them apart).",
+        "have words in several spellings, which are replaced by the most frequent"
+        " one (--as-written keeps the spellings of a column apart)",
+        ", ".join(details),
+    )
 
 
 def _about_short_words(reading: Reading) -> Iterator[Note]:
     """Name short words that may be one in two spellings."""
-    if "" in reading.form.missing:
+    apart = reading.spellings.apart
+    if not apart:
         return
-    apart = short_spellings(reading.values)
-    if apart:
-        groups = ", ".join(" and ".join(map(repr, words)) for words in apart)
-        yield reading.note(
-            f" has {groups}, which may be one word in two spellings. They are kept"
-            " apart. Write them alike if they are the same word.",
-            "have short words that may be one word in two spellings, and are kept"
-            " apart",
-            groups,
-        )
+    groups = ", ".join(" and ".join(map(repr, words)) for words in apart)
+    yield reading.note(
+        f" has {groups}, which may be one word in two spellings. They are kept apart."
+        " Write them alike if they are the same word.",
+        "have short words that may be one word in two spellings, and are kept apart",
+        groups,
+    )

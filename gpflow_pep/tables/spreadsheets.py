@@ -12,8 +12,9 @@ from ..engine.refusals import refusal
 from .contents import SAMPLE, TableFault, unreadable
 from .conventions import MARKS, MARKS_IN_WORDS
 from .encodings import listed
-from .formats import may_be_classes
+from .formats import kind_of_type
 from .headers import count_title_rows, distinct, names_of_places, title_note
+from .recognising import may_be_classes
 
 
 def is_spreadsheet(content: bytes) -> bool:
@@ -156,10 +157,11 @@ def _without_marks(column: "pd.Series[Any]") -> "pd.Series[Any]":
     """
     is_text = column.map(lambda cell: isinstance(cell, str))
     others = column[~is_text].dropna()
-    dates = others.map(lambda cell: isinstance(cell, datetime.date)).any()
     if not len(others) or not column[is_text].isin(MARKS).all():
         return column.infer_objects()
-    if not dates and may_be_classes(column[is_text], others.tolist()):
+    if kind_of_type(others) == "number" and may_be_classes(
+        column[is_text], others.tolist()
+    ):
         return column
     return column.where(~is_text, None).infer_objects()
 

@@ -2,6 +2,7 @@
 changed.
 """
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +12,10 @@ import pandas as pd
 from scipy import stats
 from sklearn.linear_model import orthogonal_mp
 
-from .conventions import FEWEST
+from .conventions import FEWEST, MIN_ROWS
 from .encodings import option
 from .notes import Note
 
-#: Fewer rows, or different values of a column, show nothing.
-MIN_ROWS = 10
 #: A column of so high a rank correlation is a function of the target.
 _CORRELATION = 0.999
 #: The target is a formula of columns that leaves this fraction of its variance; each
@@ -90,7 +89,10 @@ def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
         terms = inputs.to_numpy()
         target = rows[y.name].to_numpy()
         for number in range(2, min(inputs.shape[1], 3) + 1):
-            weights = orthogonal_mp(terms, target, n_nonzero_coefs=number)
+            with warnings.catch_warnings():
+                # Fewer columns than asked for are enough, or columns repeat others.
+                warnings.filterwarnings("ignore", "Orthogonal matching pursuit ended")
+                weights = orthogonal_mp(terms, target, n_nonzero_coefs=number)
             if np.sum((target - terms @ weights) ** 2) < _LEFT:
                 return [str(name) for name in inputs.columns[np.abs(weights) > 0.01]]
     return []

@@ -500,6 +500,11 @@ PRICES = pd.DataFrame(
             r"target 'y': got dates, expected numbers",
         ),
         (
+            {"y": [[1], [2]] * 20},
+            {"task": "classification"},
+            r"target 'y': got neither numbers nor text, expected numbers or classes",
+        ),
+        (
             {"y": [*"ab"] * 20},
             {"task": "regression"},
             r"got text such as 'a', expected numbers",

@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from compare.small_comparison import small_classification, small_table
+from compare.small_comparison import (
+    small_classification,
+    small_comparison,
+    small_table,
+)
 from numpy.testing import assert_allclose
 from rich.console import Console
 from scipy import stats
@@ -23,7 +27,6 @@ from gpflow_pep.compare.scores import (
     METRICS,
     Difference,
     difference_over_rows,
-    metrics_of,
     scores,
 )
 from gpflow_pep.compare.terminal import MARKS, drawn, word_tables
@@ -96,9 +99,9 @@ def test_a_difference_over_rows_is_that_of_the_scores(name: str) -> None:
 
 
 def test_the_metric_that_decides_comes_first() -> None:
-    names = [metric.name for metric in metrics_of("classes", "auc")]
-    assert names == ["auc", "nlpd", "error", "ece"]
-    assert metrics_of("numbers") == METRICS["numbers"]
+    classes = replace(small_classification(), settings=Settings(metric="auc"))
+    assert [m.name for m in classes.metrics] == ["auc", "nlpd", "error", "ece"]
+    assert small_comparison().metrics == METRICS["numbers"]
 
 
 PARTS = np.repeat(np.arange(1, 6), 10)
@@ -128,7 +131,8 @@ def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
         )
         comparison.held_out[name] = table.assign(mean=0.0, lower_90=-1.0, upper_90=1.0)
         for number, score in enumerate(losses, start=1):
-            values = {"nlpd": score, "rmse": 2.0 * score, "mae": score, "coverage": 0.9}
+            values = {"nlpd": score, "rmse": 2.0 * score, "mae": score}
+            values |= {"mape": score, "coverage": 0.9}
             fit = Fit(name, number, values, 1.0, 0.5, 7, True, "", 30)
             comparison.fits.append(fit._replace(**changes.get(name, {})))
     return replace(comparison, best=best_of(comparison))

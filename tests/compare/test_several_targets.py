@@ -30,7 +30,7 @@ from gpflow_pep.compare.scores import difference_over_parts, scores
 from gpflow_pep.compare.terminal import drawn, word_tables
 from gpflow_pep.estimators import PEPRegressor, load_estimator, save_estimator
 from gpflow_pep.estimators.separate import SeparateRegressors
-from gpflow_pep.tables.cleaning import LIMIT
+from gpflow_pep.tables.numbers import LIMIT
 
 TABLE = two_targets()
 SMALL: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Warnings of what makes scores look better or worse than they are."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -265,3 +266,10 @@ def test_targets_that_are_formulas_of_columns(y: Any, names: list[str]) -> None:
     )
     table.loc[: N // 2, "gaps"] = np.nan
     assert formula(table, pd.Series(y, name="y")) == names
+
+
+def test_a_target_that_one_column_gives_shows_no_warning_of_scikit_learn() -> None:
+    table = pd.DataFrame({"a": UNITS, "b": PRICE})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert formula(table, pd.Series(3.0 * UNITS, name="y")) == ["a"]

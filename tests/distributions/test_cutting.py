@@ -43,7 +43,7 @@ def _texts(predict: Callable[[], Any]) -> list[str]:
 def lowered(
     request: Any, fitted: PEPRegressor, tmp_path: Path, monkeypatch: Any
 ) -> Iterator[Callable[[float], Callable[[Any], Any]]]:
-    kept = fitted._numpy_components
+    kept = fitted.mixture_.heaviest._numpy_components
 
     def make(variance: float) -> Callable[[Any], Any]:
         if request.param == "scorer":
@@ -54,7 +54,9 @@ def lowered(
             scorer._models = [model._replace(components=lowered)]
             return lambda X: scorer.predict(X, return_std=True)
         if request.param == "estimator":
-            fitted._numpy_components = _lowered(fitted._numpy_components[0], variance)
+            fitted.mixture_.heaviest._numpy_components = _lowered(
+                fitted.mixture_.heaviest._numpy_components[0], variance
+            )
             return lambda X: fitted.predict(X, return_std=True)
         part = fitted.posterior_.posteriors[0]
         predict_f = type(part).predict_f
@@ -65,11 +67,11 @@ def lowered(
             return mean, np.where(rows > 0, variance, computed) + 0.0 * mean
 
         monkeypatch.setattr(type(part), "predict_f", negative)
-        fitted._numpy_components = ()
+        fitted.mixture_.heaviest._numpy_components = ()
         return lambda X: fitted.predict(X, return_std=True)
 
     yield make
-    fitted._numpy_components = kept
+    fitted.mixture_.heaviest._numpy_components = kept
 
 
 def test_one_warning_of_a_call(
@@ -96,7 +98,9 @@ def test_classes() -> None:
     fitted = PEPClassifier(max_iterations=2, random_state=0, **options)
     fitted.fit(X, NUMBERS > 0.0)
     assert _texts(lambda: fitted.predict_proba(X)) == []
-    fitted._numpy_components = _lowered(fitted._numpy_components[0], -1e-3)
+    fitted.mixture_.heaviest._numpy_components = _lowered(
+        fitted.mixture_.heaviest._numpy_components[0], -1e-3
+    )
     assert len(_texts(lambda: fitted.predict_proba(X))) == 1
 
 

@@ -2,6 +2,7 @@
 order.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,13 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
 from gpflow_pep.distributions import Recalibration
-from gpflow_pep.estimators import PEPClassifier, classifier
+from gpflow_pep.estimators import PEPClassifier
 from gpflow_pep.estimators.recipe import classes as class_stack
 from gpflow_pep.estimators.recipe.classes import is_ordinal, order_of_labels
-from gpflow_pep.estimators.recipe.recipe import Candidate, Recipe
+from gpflow_pep.estimators.recipe.recipe import Recipe
+from gpflow_pep.estimators.single import classes as single_classes
+from gpflow_pep.estimators.single.classes import SingleClassifier
+from gpflow_pep.estimators.single.settings import Settings
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.training import Ensemble
 from gpflow_pep.training.fitting.objectives import near_lengthscales
@@ -37,22 +41,22 @@ def fitted() -> PEPClassifier:
 
 
 def test_components_are_mixed_by_rows_that_are_left_out(fitted: PEPClassifier) -> None:
-    assert [part.inputs for part in fitted.components_[:2]] == [
+    assert [part.settings.inputs for part in fitted.components_[:2]] == [
         "yeo-johnson",
         "standard",
     ]
-    assert [part.likelihood for part in fitted.components_] == [
+    assert [part.settings.likelihood for part in fitted.components_] == [
         "softmax",
         "softmax",
         "ordinal",
     ]
-    assert fitted.components_[1].n_iter_ <= class_stack.STEPS[2]
+    assert fitted.components_[1].num_iterations <= class_stack.STEPS[2]
     assert not any(
-        part.inducing_variable_.trainable_variables for part in fitted.components_
+        part.inducing_variable.trainable_variables for part in fitted.components_
     )
     densities = np.log(
         [
-            class_stack._left_out(part)[np.arange(45), numbers_of(part)]
+            part.left_out()[np.arange(45), numbers_of(fitted)]
             for part in fitted.components_
         ]
     )
@@ -67,23 +71,20 @@ def test_components_are_mixed_by_rows_that_are_left_out(fitted: PEPClassifier) -
         for sign in (-1.0, 1.0):
             assert objective(fitted.weights_ + sign * np.array(pair)) < best
     assert fitted.summary().count("weight") == 3
-    assert fitted.model_ is fitted.components_[int(np.argmax(fitted.weights_))].model_
+    assert fitted.model_ is fitted.components_[int(np.argmax(fitted.weights_))].model
 
 
 def test_probabilities_are_those_of_the_classes_in_any_order(
     fitted: PEPClassifier,
 ) -> None:
     assert list(fitted.classes_) == ["high", "low", "medium"]
-    assert list(fitted.components_[2].classes_) == ["low", "medium", "high"]
+    assert fitted.components_[2].settings.order == (1, 2, 0)
     mixed = np.zeros([len(XNEW), 3])
     for weight, part in zip(fitted.weights_, fitted.components_, strict=True):
-        probability = part.posterior_.predict_probabilities(
-            part._in_units(XNEW)
-        ).numpy()
-        for column, label in enumerate(part.classes_):
-            mixed[:, list(fitted.classes_).index(label)] += (
-                weight * probability[:, column]
-            )
+        rows = part.in_units(XNEW)
+        probability = part.posterior.predict_probabilities(rows).numpy()
+        for column, place in enumerate(part.settings.order or (0, 1, 2)):
+            mixed[:, place] += weight * probability[:, column]
     mixed **= fitted.recalibration_.scale**-2.0
     mixed /= mixed.sum(axis=1, keepdims=True)
     probability = fitted.predict_proba(XNEW)
@@ -94,9 +95,9 @@ def test_probabilities_are_those_of_the_classes_in_any_order(
     assert_allclose(fitted.log_densities(XNEW, fitted.predict(XNEW)), np.log(label))
 
 
-def numbers_of(part: PEPClassifier) -> list[int]:
-    """Give the columns of the rows' labels in a component's probabilities."""
-    return [list(part.classes_).index(word) for word in WORDS]
+def numbers_of(fitted: PEPClassifier) -> list[int]:
+    """Give the columns of the rows' labels in probabilities."""
+    return [list(fitted.classes_).index(word) for word in WORDS]
 
 
 def test_rows_are_left_out_of_all_classes(fitted: PEPClassifier) -> None:
@@ -104,17 +105,17 @@ def test_rows_are_left_out_of_all_classes(fitted: PEPClassifier) -> None:
     again, as a refit does: without that the row of most change differs by .01.
     """
     for part in fitted.components_:
-        probability = class_stack._left_out(part)
+        probability = part.left_out()
         assert_allclose(probability.sum(axis=1), 1.0)
-        found = probability[np.arange(45), numbers_of(part)]
-        with_these_sites = np.exp(part.model_.loo_log_density())
-        if part.likelihood == "softmax":
+        found = probability[np.arange(45), numbers_of(fitted)]
+        with_these_sites = np.exp(part.model.loo_log_density())
+        if part.settings.likelihood == "softmax":
             assert_allclose(found, with_these_sites, atol=1e-6)
             continue
-        inputs, labels = map(np.asarray, part.model_.data)
+        inputs, labels = map(np.asarray, part.model.data)
         row = int(np.argmax(np.abs(found - with_these_sites)))
         others = np.arange(45) != row
-        refit = with_data(part.model_, (inputs[others], labels[others]))
+        refit = with_data(part.model, (inputs[others], labels[others]))
         row_alone = inputs[[row]], labels[[row]]
         expected = np.exp(refit.predict_log_density(row_alone))
         assert np.abs(with_these_sites[row] - expected) > 0.005
@@ -125,10 +126,7 @@ def test_recalibrated_by_rows_that_were_left_out(fitted: PEPClassifier) -> None:
     """The maximum on a grid, and labels whose probabilities are squares that do not sum
     to 1.
     """
-    every = [
-        class_stack._left_out(part)[:, part.columns_of(fitted)]
-        for part in fitted.components_
-    ]
+    every = [part.left_out() for part in fitted.components_]
     mixed = np.tensordot(fitted.weights_, every, 1)
     label = np.searchsorted(fitted.classes_, WORDS)
     grid = np.linspace(-1.0, 1.0, 4001)
@@ -168,10 +166,9 @@ def test_classes_without_order_have_a_component_with_wrong_labels(
         X, np.array(names)[GRADE]
     )
     (other,) = fitted.components_[2:]
-    assert other.likelihood == "noisy_multiclass" and list(other.classes_) == sorted(
-        names
-    )
-    assert_allclose(other.likelihood_.invlink.epsilon, 0.03)
+    assert other.settings.likelihood == "noisy_multiclass"
+    assert other.settings.order is None and list(fitted.classes_) == sorted(names)
+    assert_allclose(other.likelihood.invlink.epsilon, 0.03)
     assert fitted.predict_proba(XNEW).shape == (12, 3)
     assert (
         line in fitted.summary() and ("Classes in order" in fitted.summary()) == ordinal
@@ -181,7 +178,7 @@ def test_classes_without_order_have_a_component_with_wrong_labels(
 def test_components_stay_where_the_ordinal_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(recipe: Recipe, candidate: Candidate, **options: Any) -> Any:
+    def failing(recipe: Recipe, candidate: Settings, **options: Any) -> Any:
         if candidate.likelihood != "softmax":
             raise ValueError("no factor")
         return train(recipe, candidate, **options)
@@ -189,7 +186,8 @@ def test_components_stay_where_the_ordinal_one_fails(
     train = Recipe.train
     monkeypatch.setattr(Recipe, "train", failing)
     fitted = PEPClassifier(random_state=0, max_iterations=3).fit(X, WORDS)
-    assert [part.inputs for part in fitted.components_] == ["yeo-johnson", "standard"]
+    inputs = [part.settings.inputs for part in fitted.components_]
+    assert inputs == ["yeo-johnson", "standard"]
 
 
 def test_all_forms_predict_the_same(fitted: PEPClassifier, tmp_path: Path) -> None:
@@ -212,7 +210,7 @@ def test_settings_that_give_one_model(
     fitted = PEPClassifier(**{"num_inducing": 4, **named}, random_state=0).fit(
         X, GRADE > 0
     )
-    assert fitted.components_ == (fitted,) and list(fitted.weights_) == [1.0]
+    assert len(fitted.components_) == 1 and list(fitted.weights_) == [1.0]
     assert "inducing points" in fitted.summary()
     assert fitted.summary().startswith("One model, because of ")
     Z = fitted.inducing_variable_.Z
@@ -238,7 +236,7 @@ def test_settings_that_all_models_take(
     settings: dict[str, Any], likelihoods: list[str], inputs: str | None
 ) -> None:
     fitted = PEPClassifier(random_state=0, max_iterations=2, **settings).fit(X, WORDS)
-    parts = fitted.components_
+    parts = [part.settings for part in fitted.components_]
     assert [part.likelihood for part in parts] == likelihoods
     for name in {"kernel", "ard"} & set(settings):
         assert {getattr(part, name) for part in parts} == {settings[name]}
@@ -311,13 +309,13 @@ def test_smooth_start_stays_where_there_is_nothing_fine(
 ) -> None:
     """And where the fine start fails."""
 
-    def failing(*_: Any) -> Any:
+    def failing(*_: Any, **__: Any) -> Any:
         raise ValueError("no factor")
 
     rows, labels = X[:, :1], GRADE > 0
     options: dict[str, Any] = {"random_state": 0, "inputs": "standard"}
     fitted = PEPClassifier(**options).fit(rows, labels)
-    monkeypatch.setattr(class_stack, "_few_steps_from_fine_start", failing)
+    monkeypatch.setattr(SingleClassifier, "after_few_steps", failing)
     smooth = PEPClassifier(**options).fit(rows, labels)
     scales = [model.kernel_.lengthscales.numpy() for model in (fitted, smooth)]
     assert_allclose(*scales, rtol=1e-12)
@@ -328,21 +326,23 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     monkeypatch.setattr(class_stack, "SCOUT_ROWS", 40)
     fitted = PEPClassifier(random_state=0, max_iterations=10).fit(X, GRADE > 0)
     (part,) = fitted.components_
-    assert part.inputs == "yeo-johnson" and fitted.inducing_variable_.Z.trainable
+    assert (
+        part.settings.inputs == "yeo-johnson" and fitted.inducing_variable_.Z.trainable
+    )
     assert fitted.summary().splitlines()[1].startswith("40 rows, 2 inputs, 2 classes")
     with pytest.warns(match="The time ran out"):
         hurried = PEPClassifier(random_state=0, max_seconds=1e-3).fit(X, GRADE > 0)
-    assert hurried.components_[0].inputs == "standard"
+    assert hurried.components_[0].settings.inputs == "standard"
 
 
 def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ensemble with near rows has no sites, by which rows are left out."""
-    for room in (class_stack, classifier):
+    for room in (class_stack, single_classes):
         monkeypatch.setattr(room, "LEAST_ROWS", 45)
     ensemble = lambda model, *_, **__: Ensemble([model], [1.0])  # noqa: E731
-    monkeypatch.setattr(classifier, "ensemble_with_near_labels", ensemble)
+    monkeypatch.setattr(single_classes, "ensemble_with_near_labels", ensemble)
     fitted = PEPClassifier(random_state=0).fit(X, GRADE > 0)
-    assert [p.record_.converged for p in fitted.components_] == [
+    assert [p.record.converged for p in fitted.components_] == [
         True
     ] * 2 and not fitted.near_rows_
 
@@ -355,7 +355,7 @@ def test_labels_that_near_rows_predict(
         ("POINTS_OF_AN_INPUT", 2),
     ):  # few for a chessboard
         monkeypatch.setattr(class_stack, name, value)
-    monkeypatch.setattr(classifier, "LEAST_ROWS", 500)
+    monkeypatch.setattr(single_classes, "LEAST_ROWS", 500)
     inputs = 6.0 * random.uniform(size=[700, 2])
     labels = np.floor(inputs) @ [1, 1] % 2
     fitted = PEPClassifier(random_state=0).fit(inputs[:500], labels[:500])
@@ -413,13 +413,18 @@ def test_rows_are_left_out_as_by_refits(
     labels = np.sin(2.0 * rows[:, 1]) + rows[:, 0] + 0.3 * rng.normal(size=24) > 0.0
     if has_copies:
         rows[[20, 21]], labels[[20, 21]] = rows[3], labels[3]
-    settings = class_stack.COMMON.settings() | {"num_inducing": num_inducing}
-    part = PEPClassifier(**settings | {"near_rows": 0, "random_state": 0})
-    model = part.fit(rows, labels).model_
+    settings = replace(
+        class_stack.COMMON,
+        likelihood="bernoulli",
+        num_inducing=num_inducing,
+        num_classes=2,
+    )
+    part = SingleClassifier(settings).fit(rows, 1.0 * labels[:, None])
+    model: Any = part.model
     model.kernel.variance.assign(variance)
     model.kernel.lengthscales.assign([2.0, 2.0])
     copies = numbers_of_copies(rows, 1.0 * labels[:, None])
-    found = class_stack._left_out(part, copies)
+    found = part.left_out(copies)
     inputs, targets = map(np.asarray, model.data)
     for row in (0, 3):
         others = (rows != rows[row]).any(axis=1)

@@ -11,8 +11,15 @@ from gpflow.base import AnyNDArray
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gpflow_pep.estimators import PEPRegressor, SeparateRegressors, export_numpy
-from gpflow_pep.estimators.recipe.columns import JOINT, SEPARATE, SHARED, choose
-from gpflow_pep.estimators.recipe.stack import Stack
+from gpflow_pep.estimators.recipe.columns import (
+    JOINT,
+    SEPARATE,
+    SHARED,
+    choose,
+    common_means,
+)
+from gpflow_pep.estimators.recipe.mixture import ColumnMixture
+from gpflow_pep.estimators.rows_held import RowsHeld
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (28, 1))
@@ -54,6 +61,13 @@ def test_the_best_way_on_rows_left_out_is_chosen(
     assert choose(by_way) == expected
 
 
+def test_a_way_without_time_has_no_mean() -> None:
+    by_way = {SHARED: densities(-1.0, -1.0), SEPARATE: densities(np.nan, np.nan)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert common_means(by_way) == {SHARED: pytest.approx(-1.0)}
+
+
 def test_a_column_leaves_the_best_way_by_a_standard_error_only() -> None:
     rows = np.random.default_rng(0).standard_normal((100, 1))
     rows = (rows - rows.mean()) / rows.std(ddof=1)  # a standard error of 0.1
@@ -77,12 +91,15 @@ def chosen(
     parts: tuple[PEPRegressor, PEPRegressor], known_places: tuple[int, int]
 ) -> PEPRegressor:
     """An estimator whose first column is predicted by the joint model."""
+    mixtures = [part.mixture_ for part in parts]
+    return of_columns(mixtures, ("Two ways.",), (1, 0), known_places)
+
+
+def of_columns(mixtures: Any, *values: Any) -> PEPRegressor:
     whole = PEPRegressor()
     whole.n_outputs_, whole.n_features_in_, whole.target_names_ = 2, 1, None
-    weights = np.full(2, 0.5)
-    whole._set_stack(
-        Stack(parts, weights, weights, None, ("Two ways.",), (1, 0), known_places)
-    )
+    whole.mixture_ = ColumnMixture(tuple(mixtures), *values)
+    whole.rows_held_ = RowsHeld(28, 28, 28)
     return whole
 
 
@@ -136,10 +153,7 @@ def test_known_targets_that_help_nothing(
         known = np.column_stack([np.full(6, np.nan), np.full(6, 1010.0)])
         found = whole.predict(NEW, known=known)
     assert_array_equal(found[:, 1], parts[0].predict(NEW))
-    alone = PEPRegressor()
-    alone.n_outputs_, alone.n_features_in_, alone.target_names_ = 2, 1, None
-    weights = np.full(1, 1.0)
-    alone._set_stack(Stack((parts[0],), weights, weights, None, (), (0, 0), (0, 0)))
+    alone = of_columns([parts[0].mixture_], (), (0, 0), (0, 0))
     assert not alone.mixes_outputs_
     with pytest.warns(UserWarning, match="known: the predictions do not depend on it"):
         found = alone.predict(NEW, known=known)

@@ -23,8 +23,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 from gpflow_pep.engine.numerics import chunks
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
+from gpflow_pep.estimators.single import model as base
 from gpflow_pep.estimators.single import trainer
+from gpflow_pep.estimators.single.classes import SingleClassifier
+from gpflow_pep.estimators.single.regression import SingleRegressor
+from gpflow_pep.estimators.single.settings import Settings
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import Ensemble, ensemble_weights, maximise
 from gpflow_pep.training.choosing import ensemble
@@ -81,19 +85,20 @@ def test_all_forms_of_a_mixture_predict_the_same(
 
 
 def test_where_powers_are_mixed() -> None:
-    plan = lambda own, law, batch=None, rows=45: own._attempts(rows, law, batch)[:2]  # noqa: E731
+    def plan(own: Any, law: Any, batch: Any = None, rows: int = 45) -> Any:
+        return own.attempts(rows, law, batch)[:2]
+
+    default = SingleRegressor(Settings())
     gaussian, poisson = gpflow.likelihoods.Gaussian(), gpflow.likelihoods.Poisson()
-    assert plan(PEPRegressor(), gaussian) == (ALL, True)
-    assert plan(PEPRegressor(), gaussian, 1000) == ((0.5,), False)
-    assert plan(PEPRegressor(), poisson) == ((0.5,), False)
+    assert plan(default, gaussian) == (ALL, True)
+    assert plan(default, gaussian, 1000) == ((0.5,), False)
+    assert plan(default, poisson) == ((0.5,), False)
     for seconds, mixes in ((None, True), (9.0, False)):
-        at_most = PEPRegressor(max_seconds=seconds)
+        at_most = SingleRegressor(Settings(max_seconds=seconds))
         assert plan(at_most, gaussian, rows=base.LEAST_ROWS)[1] == mixes
-    assert plan(PEPClassifier(alpha="mix"), gpflow.likelihoods.Bernoulli()) == (
-        ALL,
-        True,
-    )
-    assert PEPRegressor()._objective() == PEPClassifier()._objective() == "evidence"
+    two = SingleClassifier(Settings(alpha="mix", likelihood="auto", num_classes=2))
+    assert plan(two, gpflow.likelihoods.Bernoulli()) == (ALL, True)
+    assert default.training().objective == two.training().objective == "evidence"
 
 
 def test_points_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +151,7 @@ def test_rows_left_out_judge_many(
     assert (
         fitted.record_.objective in on_some
     ) == is_much_work  # all rows do not train then
-    judged = fitted._judged
+    judged = fitted.mixture_.heaviest.judged
     assert judged is not None and len(judged.left_out) == 9
     models, weights = ensemble.components(fitted.model_)
     alphas = [float(model.alpha.numpy()) for model in models]
@@ -270,8 +275,8 @@ def test_minibatches_end_in_time() -> None:
 
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    estimator = PEPRegressor(max_seconds=8.0)
-    train = trainer.Trainer(estimator._training(), 4, time.perf_counter() + 8.0)
+    training = SingleRegressor(Settings(max_seconds=8.0)).training()
+    train = trainer.Trainer(training, 4, time.perf_counter() + 8.0)
     monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
     assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)
 
@@ -394,14 +399,17 @@ def test_some_rows_and_all_share_what_is_compiled(
 
 
 def test_a_kind_of_ones_own(compiled: list[Any]) -> None:
-    class Sharper(PEPRegressor):
-        def _make_model(self, *arguments: Any, **options: Any) -> Any:
-            model = super()._make_model(*arguments, **options)
+    class Sharper(SingleClassifier):
+        def make_model(self, *arguments: Any, **options: Any) -> Any:
+            model: Any = super().make_model(*arguments, **options)
             gpflow.set_trainable(model.kernel.variance, False)
             return model
 
-    PEPRegressor(**SHORT).fit(TWO, F)
-    own = Sharper(**SHORT).fit(TWO, F)
+    class OfSharper(PEPClassifier):
+        single_model = Sharper
+
+    PEPClassifier(**SHORT).fit(TWO, F > 0.0)
+    own: Any = OfSharper(**SHORT).fit(TWO, F > 0.0)
     assert len(compiled) == 2 and own.kernel_.variance.numpy() == 1.0
 
 

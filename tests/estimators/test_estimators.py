@@ -170,7 +170,7 @@ def test_a_fit_that_fails_leaves_the_one_before(
         return ensemble_posterior(*arguments)
 
     # Where it is latest: all other attributes have been computed.
-    monkeypatch.setattr("gpflow_pep.estimators.base.ensemble_posterior", fail)
+    monkeypatch.setattr("gpflow_pep.estimators.single.model.ensemble_posterior", fail)
     monkeypatch.setattr("gpflow_pep.tables.encoder.learn", fail)
     skip_training(monkeypatch)
     for estimator, expected in ((model, before), (never, state(never))):

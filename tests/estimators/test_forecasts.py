@@ -62,13 +62,13 @@ def test_the_time_is_not_bent_and_has_a_line_in_each_component(forecast: Any) ->
     model, past, _ = forecast
     assert len(model.components_) == 3
     for part in model.components_:
-        *_, line = part.model_.kernel.kernels
+        *_, line = part.model.kernel.kernels
         assert type(line) is gpflow.kernels.Linear and line.active_dims == [1]
         assert_allclose(line.variance, SLOPE)
         assert not line.variance.trainable
-        years = part.input_scaler_.transform(past[["month", "year"]].to_numpy())[:, 1]
+        years = part.scaler.transform(past[["month", "year"]].to_numpy())[:, 1]
         assert_allclose(np.diff(years), np.diff(years)[0])
-        assert len(part.model_.data[0]) == 180  # the latest rows are given back
+        assert len(part.model.data[0]) == 180  # the latest rows are given back
     assert "all rows but the latest 36, which judge" in model.summary()
 
 

@@ -3,6 +3,7 @@ refused.
 """
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from gpflow_pep.distributions import Units
-from gpflow_pep.estimators import (
-    PEPClassifier,
-    PEPRegressor,
-    classifier,
-    export_numpy,
-)
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor, export_numpy
+from gpflow_pep.estimators.single import classes as single_classes
 from gpflow_pep.estimators.single import trainer
+from gpflow_pep.estimators.single.classes import SingleClassifier
 from gpflow_pep.scoring.components import predictive
 from gpflow_pep.training import Ensemble, NearRows
 from gpflow_pep.training.fitting.objectives import copy_of
@@ -57,7 +55,7 @@ def test_near_rows_are_known_where_that_pays(
 
 
 def components_of_y(fitted: PEPRegressor) -> list[Any]:
-    parts = fitted.posterior_.components_of_y(fitted._inputs(XNEW))
+    parts = fitted.posterior_.components_of_y(fitted.input_scaler_.transform(XNEW))
     return [np.stack(part)[..., 0] for part in zip(*parts)]
 
 
@@ -81,8 +79,11 @@ def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
         )
         assert len({id(model) for model in other.model_.models}) == 3
         assert isinstance(other.model_.near[-1], NearRows)
-    for mixture in (fitted._mixture_in_numpy(), of_numpy._models[0][:2]):
-        found = predictive(*mixture, fitted._inputs(XNEW), Units())
+    for mixture in (
+        fitted.mixture_.heaviest.mixture_in_numpy(),
+        of_numpy._models[0][:2],
+    ):
+        found = predictive(*mixture, fitted.input_scaler_.transform(XNEW), Units())
         assert_allclose(found.means, parts[0], rtol=0, atol=1e-8)
         assert_allclose(found.variances, parts[1], rtol=1e-8)
     with np.load(
@@ -124,7 +125,7 @@ FEW: dict[str, Any] = {"num_inducing": 4, "max_iterations": 25, "random_state": 
 @pytest.fixture(scope="module")
 def labels() -> PEPClassifier:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(classifier, "LEAST_ROWS", 300)
+        patched.setattr(single_classes, "LEAST_ROWS", 300)
         return PEPClassifier(**FEW).fit(ROWS, LABELS)
 
 
@@ -163,25 +164,27 @@ def test_all_forms_know_near_labels(labels: PEPClassifier, tmp_path: Path) -> No
     )
     for one, other in zip(*moments, strict=True):
         assert_allclose(one, other, rtol=1e-12)
-    expected = np.asarray(labels.posterior_.predict_probabilities(labels._inputs(NEW)))
+    expected = np.asarray(
+        labels.posterior_.predict_probabilities(labels.input_scaler_.transform(NEW))
+    )
     for numpy_alone in (labels, of_numpy):
         assert_allclose(numpy_alone.predict_proba(NEW), expected, rtol=0, atol=1e-8)
         one = np.concatenate([numpy_alone.predict_proba(row[None]) for row in NEW])
         assert_allclose(one, expected, rtol=0, atol=1e-8)
-    assert labels._numpy_components
+    assert labels.mixture_.heaviest.mixture_in_numpy()[0]
     assert_array_equal(of_numpy.far_rows(NEW), labels.far_rows(NEW))
 
 
 def test_of_another_power_tensorflow_predicts(
     labels: PEPClassifier, tmp_path: Path
 ) -> None:
-    other, model = copy.copy(labels), labels.model_
+    other, model = copy.deepcopy(labels), labels.model_
     models = [model.models[0], copy_of(model.models[1])]
     models[1].alpha = 0.5
-    other._set_model(Ensemble(models, model.weights.numpy(), near=model.near))
-    assert other._mixture_in_numpy()[0] == () and len(other.predict_proba(NEW)) == len(
-        NEW
-    )
+    single = other.mixture_.heaviest
+    single.set_model(Ensemble(models, model.weights.numpy(), near=model.near))
+    assert single.mixture_in_numpy()[0] == ()
+    assert len(other.predict_proba(NEW)) == len(NEW)
     with pytest.raises(
         ValueError, match="near rows of Bernoulli, or of a power below 1"
     ):
@@ -195,7 +198,7 @@ def test_of_another_power_tensorflow_predicts(
 def test_minibatches_and_several_powers(
     options: Any, number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(classifier, "LEAST_ROWS", 300)
+    monkeypatch.setattr(single_classes, "LEAST_ROWS", 300)
     model = PEPClassifier(**FEW, **options).fit(ROWS, LABELS)
     assert model.near_rows_ == 20 and model.score(NEW, EXPECTED) > 0.6
     assert len(model.model_.models) == number
@@ -207,12 +210,14 @@ def test_minibatches_and_several_powers(
 def test_a_quarter_of_the_seconds_is_for_near_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(classifier, "LEAST_ROWS", 80)
+    monkeypatch.setattr(single_classes, "LEAST_ROWS", 80)
     seconds: list[float] = []
     instead = lambda *_, **options: seconds.append(options["seconds"])  # noqa: E731
-    monkeypatch.setattr(classifier, "ensemble_with_near_labels", instead)
+    monkeypatch.setattr(single_classes, "ensemble_with_near_labels", instead)
     options = {**FEW, "max_iterations": 1, "max_seconds": 80.0}
     model = PEPClassifier(**options).fit(ROWS[:80], LABELS[:80])
     assert model.near_rows_ == 0 and seconds == [20.0]
-    assert model._seconds_of_points() == 60.0
-    assert model.set_params(near_rows=0)._seconds_of_points() == 80.0
+    settings = model.mixture_.settings
+    for near_rows, expected in (("auto", 60.0), (0, 80.0)):
+        single = SingleClassifier(replace(settings, near_rows=near_rows))
+        assert single.seconds_of_points(80) == expected

@@ -76,12 +76,8 @@ pytestmark = pytest.mark.usefixtures("no_training")
 
 def scalers_of(estimator: Any) -> list[Any]:
     """What changes inputs to the units of each model in an estimator."""
-    parts = getattr(estimator, "estimators_", None)
-    if parts is None and estimator._stack is not None:
-        parts = estimator.components_
-    if parts is None:
-        return [estimator.input_scaler_]
-    return [scaler for part in parts for scaler in scalers_of(part)]
+    parts = getattr(estimator, "estimators_", [estimator])
+    return [single.scaler for part in parts for single in part.mixture_.singles()]
 
 
 def readable(folder: Path, estimator: Any, X: Any) -> int:

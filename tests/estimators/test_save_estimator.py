@@ -183,7 +183,10 @@ def test_a_pipeline_and_its_description(tmp_path: Path) -> None:
     description = json.loads((tmp_path / "model.json").read_text())
     assert description["versions"]["gpflow"] == gpflow.__version__
     (estimator,) = description["estimators"]
-    assert estimator["model"]["kernel"]["class"] == "gpflow.kernels.SquaredExponential"
+    assert (
+        estimator["mixture"]["components"][0]["model"]["kernel"]["class"]
+        == "gpflow.kernels.SquaredExponential"
+    )
 
 
 @pytest.mark.slow
@@ -269,7 +272,7 @@ def test_an_estimator_in_two_places_is_one(tmp_path: Path) -> None:
     estimator = VotingRegressor([("x", member), ("y", member)]).fit(ONE, Y)
     save_estimator(tmp_path, estimator)
     (_, first), (_, second) = load_estimator(tmp_path).estimators
-    assert first is second and not hasattr(first, "model_")
+    assert first is second and not hasattr(first, "mixture_")
 
 
 def double(X: Any) -> Any:
@@ -304,7 +307,9 @@ def test_classes_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     fitted = regressor(likelihood=OwnLikelihood(0.8), standardize=False)
     after = check_comes_back(tmp_path, fitted)
     assert type(after.likelihood_) is OwnLikelihood and after.num_inducing_ == 5
-    assert "model_" in fitted.__getstate__()  # in a save alone skops sees another state
+    assert (
+        "mixture_" in fitted.__getstate__()
+    )  # in a save alone skops sees another state
     monkeypatch.delitem(sys.modules, __name__)
     with pytest.raises(
         ValueError, match=f"got a class of the module {__name__}, .* Import the module"
@@ -316,7 +321,7 @@ def changed(change: Any) -> PEPRegressor:
     estimator = regressor()
     model = estimator.model_
     parts = model.data, model.kernel, model.inducing_variable
-    estimator.model_ = PEPRegression(*parts, **change)
+    estimator.mixture_.heaviest.set_model(PEPRegression(*parts, **change))
     return estimator
 
 
@@ -514,7 +519,8 @@ def write(name: str, text: str) -> Any:
 
 def in_model(key: str, value: Any) -> Any:
     def change(description: Any, arrays: Any) -> None:
-        description["estimators"][0]["model"][key] = value
+        (single,) = description["estimators"][0]["mixture"]["components"]
+        single["model"][key] = value
 
     return lambda folder: rewrite(folder, change)
 

@@ -188,7 +188,8 @@ def test_each_column_is_warped_as_it_needs() -> None:
         PEPRegressor(warp=warp, alpha=1.0, **options).fit(rows[:80], some)
         for warp in (False, True)
     )
-    assert warped._target.skew[0] > 0.3 > abs(warped._target.skew[1])
+    skew = warped.mixture_.heaviest.units.skew
+    assert skew[0] > 0.3 > abs(skew[1])
     gains = warped.log_densities(rows[80:], targets[80:]).mean(axis=0)
     gains -= plain.log_densities(rows[80:], targets[80:]).mean(axis=0)
     assert gains[0] > 0.2 and gains[1] > -0.05
@@ -342,7 +343,7 @@ def test_units_of_each_column(no_training: None) -> None:
 def test_intervals_of_folds() -> None:
     model = PEPRegressor(**SMALL).fit(X, Y)
     ends = model.predict_interval(X, 0.7, calibrate="folds")
-    scores, there = model._known_scores, ~np.isnan(Y[:, 0])
+    scores, there = model.mixture_.fold_scores, ~np.isnan(Y[:, 0])
     assert_array_equal(~np.isnan(scores), ~np.isnan(Y[~np.isnan(Y).all(axis=1)]))
     assert (
         np.mean((ends[there, 0, 0] < Y[there, 0]) & (Y[there, 0] < ends[there, 0, 1]))

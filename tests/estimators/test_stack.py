@@ -20,11 +20,15 @@ from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpflow_pep.distributions import Recalibration
-from gpflow_pep.estimators import PEPClassifier, PEPRegressor, base, regressor
+from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.recipe import regression as stack
-from gpflow_pep.estimators.single import trainer
+from gpflow_pep.estimators.recipe.recipe import settings_of_one_model
+from gpflow_pep.estimators.single import model as base
+from gpflow_pep.estimators.single import regression, trainer
 from gpflow_pep.estimators.single.exact import fit_exact
 from gpflow_pep.estimators.single.inputs import fit_yeo_johnson
+from gpflow_pep.estimators.single.regression import SingleRegressor
+from gpflow_pep.estimators.single.settings import Settings
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
@@ -42,11 +46,11 @@ def stacked() -> PEPRegressor:
     return PEPRegressor(random_state=0).fit(X, Y)
 
 
-def left_out(part: PEPRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
+def left_out(part: SingleRegressor) -> tuple[AnyNDArray, AnyNDArray, AnyNDArray]:
     """Means and variances of warped targets, each from the others by the
     dense formula.
     """
-    model = part.model_
+    model: Any = part.model
     inputs, t = (np.asarray(each) for each in model.data)
     noise = np.asarray(model.likelihood.variance_at(inputs))[:, 0]
     inverse = np.linalg.inv(np.asarray(model.kernel(inputs)) + np.diag(noise))
@@ -58,20 +62,20 @@ def test_components_are_exact_and_weighted_by_rows_left_out(
     stacked: PEPRegressor,
 ) -> None:
     parts = stacked.components_
-    assert [part.kernel for part in parts] == ["additive", "rbf", "matern52"]
+    assert [part.settings.kernel for part in parts] == ["additive", "rbf", "matern52"]
     plain = "constant", False, "standard"
     for part, settings in zip(
         parts, (("varying", True, "yeo-johnson"), plain, plain), strict=True
     ):
-        model = part.model_
+        model, own = part.model, part.settings
         assert type(model) is PEPRegression and not model.inducing_variable.Z.trainable
-        assert (part.noise, part.warp, part.inputs) == settings
+        assert (own.noise, own.warp, own.inputs) == settings
     densities, means = [], []
     nodes, node_weights = np.polynomial.hermite_e.hermegauss(60)
     for part in parts:
         mean, variance, t = left_out(part)
-        inside = np.exp(part._target.tails) * np.arcsinh((Y - Y.mean()) / Y.std())
-        slope = np.cosh(inside - part._target.skew) * np.exp(part._target.tails)
+        inside = np.exp(part.units.tails) * np.arcsinh((Y - Y.mean()) / Y.std())
+        slope = np.cosh(inside - part.units.skew) * np.exp(part.units.tails)
         slope /= np.hypot(1.0, (Y - Y.mean()) / Y.std()) * Y.std()
         squares = (t - mean) ** 2 / variance
         densities.append(
@@ -79,7 +83,7 @@ def test_components_are_exact_and_weighted_by_rows_left_out(
         )
         at_nodes = mean + np.sqrt(variance) * nodes[:, None]
         values = np.sinh(
-            np.exp(-part._target.tails) * (np.arcsinh(at_nodes) + part._target.skew)
+            np.exp(-part.units.tails) * (np.arcsinh(at_nodes) + part.units.skew)
         )
         means.append(node_weights @ values / node_weights.sum() * Y.std() + Y.mean())
     weights = ensemble_weights(np.stack(densities), prior_weight=3.0 / 60.0)
@@ -88,8 +92,9 @@ def test_components_are_exact_and_weighted_by_rows_left_out(
         stacked.mean_weights_, weights_of_means(np.stack(means), Y, weights), rtol=1e-2
     )
     heaviest = stacked.components_[int(np.argmax(weights))]
-    for name in ("model_", "kernel_", "likelihood_", "alpha_", "record_", "n_iter_"):
-        assert getattr(stacked, name) is getattr(heaviest, name) or name == "alpha_"
+    for name in ("model", "kernel", "likelihood", "record"):
+        assert getattr(stacked, f"{name}_") is getattr(heaviest, name)
+    assert stacked.n_iter_ == heaviest.num_iterations
     assert (
         densities[0].mean() > densities[1].mean() + 0.1
     )  # these targets need the full model
@@ -107,7 +112,7 @@ def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
     quantiles = stacked.predict_quantiles(row, q)[0]
     assert_allclose(np.interp(quantiles, grid, below), q, atol=1e-4)
     assert_allclose(stacked.predict_interval(row)[0, 0], quantiles[0], rtol=1e-10)
-    means = [part.predict(row)[0] for part in stacked.components_]
+    means = [part.predictive(row).moments()[0][0] for part in stacked.components_]
     assert_allclose(stacked.predict(row)[0], stacked.mean_weights_ @ means, rtol=1e-10)
     draws = stacked.sample_y(row, 4000, random_state=1)[0]
     assert kstest(draws, lambda y: np.interp(y, grid, below)).pvalue > 1e-3
@@ -163,10 +168,10 @@ ONE: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", ONE)
 def test_settings_that_give_one_model(name: str, no_training: None) -> None:
     settings, words = ONE[name]
-    assert PEPRegressor(**settings)._names_a_model
+    assert settings_of_one_model(Settings(**settings))
     options = {"num_inducing": 4, "alpha": 0.5, "random_state": 0}
     fitted = PEPRegressor(**{**options, **settings}).fit(X, Y)
-    assert fitted.components_ == (fitted,) and fitted.weights_.tolist() == [1.0]
+    assert len(fitted.components_) == 1 and fitted.weights_.tolist() == [1.0]
     line = fitted.summary()
     assert line.startswith("One model, because of ") and words in line.split(":")[0]
     assert line.endswith(" and 4 inducing points, power 0.5.")
@@ -225,13 +230,15 @@ def test_settings_that_all_models_take(name: str) -> None:
     settings, expected = MIXED[name]
     rows = slice(30)
     fitted = PEPRegressor(**settings, max_iterations=2).fit(X[rows], Y[rows])
-    found = [(p.kernel, p.noise, p.warp, p.inputs) for p in fitted.components_]
+    chosen = [part.settings for part in fitted.components_]
+    found = [(own.kernel, own.noise, own.warp, own.inputs) for own in chosen]
     assert found == expected
     for part in fitted.components_:
-        assert part.inducing == "rows" and part.ard == settings.get("ard", True)
-        (scales,) = np.atleast_2d(_main(part.kernel_).lengthscales.numpy())
+        own = part.settings
+        assert own.inducing == "rows" and own.ard == settings.get("ard", True)
+        (scales,) = np.atleast_2d(_main(part.kernel).lengthscales.numpy())
         assert len(scales) == (1 if settings.get("ard") is False else 2)
-        assert type(part.model_) is PEPRegression
+        assert type(part.model) is PEPRegression
     assert ", all models with " in fitted.summary().splitlines()[0]
     assert np.isfinite(fitted.predict_interval(ROWS)).all()
 
@@ -352,14 +359,14 @@ def test_copies_leave_training(
     rows = np.tile(X, (10, 1))[:number], np.tile(y, (10, 1))[:number]
     many = f"{number - 60} of {number} rows are copies of others, in inputs and y. "
     with pytest.warns(match=f"{many}{fate}"):
-        left = np.hstack(kind()._known_rows(*rows))
+        left = np.hstack(kind()._known_rows(*rows, False))
     stay = "kept" in fate
     assert_allclose(left, np.hstack(rows if stay else [X, y]))
     advice = (
         fate if stay else "They are kept, because the settings select a single model"
     )
     with pytest.warns(match=f"{many}{advice}"):  # of one model
-        assert len(kind(alpha=0.5)._known_rows(*rows)[0]) == number
+        assert len(kind()._known_rows(*rows, True)[0]) == number
 
 
 @pytest.mark.filterwarnings("ignore:.* are copies")
@@ -371,7 +378,7 @@ def test_copies_count_once(stacked: PEPRegressor) -> None:
         fitted.predict_interval(ROWS), stacked.predict_interval(ROWS), rtol=1e-9
     )
     with pytest.warns(match="X: all rows are identical"):
-        fitted._known_rows(np.ones([5, 2]), Y[:5, None])
+        fitted._known_rows(np.ones([5, 2]), Y[:5, None], False)
 
 
 @pytest.mark.filterwarnings("ignore:Training ended", "ignore:.* are copies")
@@ -398,7 +405,7 @@ def test_copies_are_judged_together(columns: int) -> None:
 
 def test_training_goes_on_from_before(stacked: PEPRegressor, tmp_path: Path) -> None:
     again = saved(stacked, tmp_path).set_params(warm_start=True).fit(X, Y)
-    before, after = (part.components_[0].record_ for part in (stacked, again))
+    before, after = (part.components_[0].record for part in (stacked, again))
     assert before.converged and after.converged  # that all steps are done
     assert after.starts[0].losses[0] < before.starts[0].losses[0] - 5.0
     assert_allclose(again.predict(ROWS), stacked.predict(ROWS), rtol=0.02)
@@ -466,22 +473,26 @@ def test_scouts_of_more_rows(
     assert f"in a trial with 25, the model with {tried} is " in line
     if most == 100:
         gains = "better than the one with Matern on 35 other rows by" in line
-        assert part._is_exact and part.warp == gains and part.n_iter_ <= stack.FEW_STEPS
+        assert part.is_exact and part.settings.warp == gains
+        assert part.num_iterations <= stack.FEW_STEPS
         assert (
             fitted.inducing_variable_.num_inducing == 60 and recalibration.scale != 1.0
         )
     else:
-        rows, left_out = part._left_out()
+        rows, left_out = part.left_out()
         assert (
-            part.kernel == "rbf" and len(rows) == 12 and len(part.model_.data[0]) == 60
+            part.settings.kernel == "rbf"
+            and len(rows) == 12
+            and len(part.model.data[0]) == 60
         )
         scores = left_out.normal_scores(Y[rows])
         assert recalibration == Recalibration.fit(
             scores, 0.0
         )  # honest: without a margin
-        assert_allclose(fitted.predict(ROWS), part.predict(ROWS), rtol=1e-12)
+        alone = part.predictive(ROWS)
+        assert_allclose(fitted.predict(ROWS), alone.moments()[0], rtol=1e-12)
         z = np.array([-1.0, 1.0]) * recalibration.original(np.array(norm.ppf(0.95)))
-        expected = part.predict_quantiles(ROWS, norm.cdf(z))
+        expected = alone.quantiles(norm.cdf(z))
         assert_allclose(fitted.predict_interval(ROWS), expected, rtol=1e-7)
     expected = fitted.predict_interval(ROWS)
     assert_allclose(saved(fitted, tmp_path).predict_interval(ROWS), expected, rtol=1e-9)
@@ -495,17 +506,18 @@ def test_scouts_of_more_rows(
         seconds=1e4
     )  # of a slow machine
     monkeypatch.setattr(
-        regressor, "fit_exact", lambda *a, **b: (fit_exact(*a, **b)[0], record)
+        regression, "fit_exact", lambda *a, **b: (fit_exact(*a, **b)[0], record)
     )
     (bare,) = (
         unseen := PEPRegressor(**options, max_seconds=1000.0).fit(X, spike)
     ).components_
     # The scout has seen zeros only.
-    assert not bare._is_exact and (bare.warp, bare.inputs) == (False, "standard")
+    own = bare.settings
+    assert not bare.is_exact and (own.warp, own.inputs) == (False, "standard")
     assert np.isfinite(unseen.predict(ROWS, return_std=True)).all()
     early = PEPRegressor(**options, max_seconds=1.0).fit(X, Y)
     assert (
-        early.components_[0].inputs == "standard"
+        early.components_[0].settings.inputs == "standard"
         and "without a trial" in early.summary()
     )
 

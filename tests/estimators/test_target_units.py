@@ -47,7 +47,7 @@ def mixture(likelihood: Any, y: AnyNDArray, **options: Any) -> PEPRegressor:
         if likelihood is VARYING:
             component.likelihood.variance.weights.assign([[0.2 * scale]])
     model.model_.weights.assign([0.2, 0.5, 0.3])
-    model._set_model(model.model_)
+    model.mixture_.heaviest.set_model(model.model_)
     return model
 
 
@@ -60,8 +60,8 @@ def pair(name: str) -> tuple[PEPRegressor, PEPRegressor, AnyNDArray, Any, Any]:
         models = mixture(name, Y), mixture("gaussian", LOG_Y)
         return *models, LOG_Y, np.exp, lambda y: -np.log(y)
     by_hand = mixture(VARYING, SHIFTED, standardize=False)
-    by_name = copy.copy(by_hand)
-    by_name._target = WARP
+    by_name = copy.deepcopy(by_hand)
+    by_name.mixture_.heaviest.units = WARP
     return by_name, by_hand, SHIFTED, WARP.inverse_transform, WARP.log_slope
 
 
@@ -187,7 +187,7 @@ def test_counts_and_cut_off_targets(name: str, tmp_path: Path) -> None:
     assert_allclose(draws.std(axis=1), std, rtol=0.3)
     ends = model.predict_quantiles(ROWS, [0.05, 0.95])
     bounds = np.array(getattr(model.likelihood_, "bounds", (0.0, np.inf)))
-    low, high = model._target.inverse_transform(bounds)
+    low, high = model.mixture_.heaviest.units.inverse_transform(bounds)
     assert np.all((low <= ends) & (ends <= high))
     assert_array_equal(saved(model, tmp_path).predict(ROWS), mean)
 
@@ -309,9 +309,9 @@ def test_bounds_are_warped_with_targets() -> None:
 def test_each_output_has_its_warp(tmp_path: Path) -> None:
     t = np.column_stack([SHIFTED, np.sin(X[:, 0])])
     by_hand = fit("gaussian", t, standardize=False)
-    model = copy.copy(by_hand)
+    model = copy.deepcopy(by_hand)
     units = Units.of_columns(np.array([2.0, 0.5]), np.array([1.0, -3.0]))
-    model._target = units = units._replace(
+    model.mixture_.heaviest.units = units = units._replace(
         skew=np.array([0.4, 0.0]), tails=np.array([-0.3, 0.2])
     )
     each = [

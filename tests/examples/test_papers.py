@@ -83,6 +83,15 @@ def test_grids() -> None:
     assert len(full) == 5 * 20 * 6 * 9 and not any(":" in cell.data for cell in full)
 
 
+def test_names_that_no_cell_has_show_the_names_of_the_grid(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = ["byt17", "--quick", "--sets", "boston", "--out", "unused"]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit, match=r"Data sets: .*\bboston:400\b"):
+        byt17.main()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "script, only, sets",

@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 from sklearn.pipeline import make_pipeline
 
 from gpflow_pep.estimators import PEPRegressor, export_numpy
-from gpflow_pep.scoring import load_scorer
+from gpflow_pep.scoring import load_scorer, version_of
 from gpflow_pep.tables import Format, TableEncoder
 
 AREA = np.linspace(30.0, 140.0, 20)
@@ -70,6 +70,9 @@ def test_rows_that_are_refused(folder: Path) -> None:
     for rows in ({"area": 1.0}, [], [1.0]):
         with pytest.raises(ValueError, match="expected a list of at least one object"):
             answer(scorer, json.dumps(rows))
+    for body in ("", "{", "area=1", b"\xff"):
+        with pytest.raises(ValueError, match=r"body: got text that is not JSON \("):
+            answer(scorer, body)
     with pytest.raises(ValueError, match="no column 'region'"):
         answer(scorer, '[{"area": 1.0}]')
 
@@ -105,6 +108,9 @@ def test_the_endpoint(folder: Path) -> None:
     response = client.post("/predict", json=ROWS)
     assert response.status_code == 200
     check_answer(response.get_json(), folder)
+    assert response.headers["Model-Version"] == version_of(folder)
+    health = client.get("/health")
+    assert health.get_json() == {"status": "ok", "model": version_of(folder)}
     large = client.post("/predict", data=b"[" + b" " * (1 << 20) + b"]")
     assert large.status_code == 413
     refused = client.post("/predict", json=[{"area": "large", "region": "Ost"}])

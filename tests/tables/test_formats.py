@@ -11,7 +11,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from gpflow_pep.tables import Format, read_cells, recognise
-from gpflow_pep.tables.formats import conventions_of, given_conventions
+from gpflow_pep.tables.conventions import given_conventions
+from gpflow_pep.tables.readings import conventions_of
 
 
 def days(*dates: str) -> list[Any]:

@@ -55,8 +55,8 @@ engine/sites/posterior.py: REGRESSION POINT
 +tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(W), [-2, -1]))
 # selection: residual variances not reduced
 training/starts/greedy.py: training/starts/test_selection.py
--d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
-+d[part] -= 0.5 * np.einsum("mn,mn->n", A[:m, part], A[:m, part])
+-d[rows] -= np.einsum("mn,mn->n", A[:m, rows], A[:m, rows])
++d[rows] -= 0.5 * np.einsum("mn,mn->n", A[:m, rows], A[:m, rows])
 # saving: constrained values where unconstrained belong
 estimators/single/describing.py: SAVING
 -"unconstrained": self._array(value.unconstrained_variable.numpy(), label)
@@ -67,8 +67,8 @@ engine/sites/sweep.py: POINT
 +tau = -moments.delta2 / (1.0 - power * moments.delta2 * s)
 # variances by NumPy: Q in place of factors
 scoring/components.py: contracts/test_contract_of_variances.py
--parts = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
-+parts = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
+-by_latent = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]
++by_latent = [np.sum(np.linalg.inv(R @ R.T) @ K.T * K.T, axis=0) for R in roots]
 # variances by TensorFlow: Q in place of factors
 engine/predictions/posterior.py: contracts/test_contract_of_variances.py
 -self._of_v(L), moments, Xnew, full_cov, full_output_cov
@@ -106,9 +106,9 @@ likelihoods/log_linear.py: models/test_varying_noise.py
 -tf.constant(PRIOR_DEVIATION / np.sqrt(num_inputs), default_float())
 +tf.constant(PRIOR_DEVIATION, default_float())
 # tables: dates in two orders are dropped without a note
-tables/readings.py: compare/test_cleaning.py
--both = bool(np.all(first | second)) and not (first.all() or second.all())
-+both = False
+tables/lookalikes.py: compare/test_cleaning.py
+-return bool(np.all(first | second)) and not (first.all() or second.all())
++return False
 # compare: three classes end with an error
 compare/scores.py: compare/test_command.py::test_every_model_is_fitted_in_every_part
 -for name in names], axis=1)
@@ -124,17 +124,17 @@ compare/findings.py: compare/test_compare.py::test_no_fit_begins_after_the_end
 -if final is None or not final.message.startswith(OVER):
 +if final:
 # tables: the first way to read a column in the place of the best
-tables/formats.py: tables/test_formats.py compare/test_cleaning.py
--best = max(enough, key=lambda reading: reading.share, default=None)
+tables/recognising.py: tables/test_formats.py compare/test_cleaning.py
+-best = max(enough, key=lambda attempt: attempt.share, default=None)
 +best = next(iter(enough), None)
 # tables: 0,123 has thousands
 tables/numbers.py: tables/test_formats.py compare/test_cleaning.py
--grouped = [rf"[1-9]\d{{0,2}}(
-+grouped = [rf"\d{{1,3}}(
+-rf"[1-9][0-9]{{0,2}}(
++rf"[0-9]{{1,3}}(
 # estimators: a refit that fails leaves a mixture of two fits
 estimators/base.py: estimators/test_estimators.py
--fitted = copy.copy(self)
-+fitted = self
+-self.__dict__ = before
++pass
 # estimators: columns of targets are taken by their places
 estimators/single/outputs.py: estimators/test_several_outputs.py
 -return checked[:, [present.index(column) for column in names]]
@@ -175,8 +175,8 @@ training/fitting/objectives.py: training/test_training.py
 -for _ in range(100):
 +for _ in range(0):
 # tables: a month read as a number
-tables/formats.py: tables/test_dates.py
--period = "" if words.as_written else find_period(words.counts.index)
+tables/recognising.py: tables/test_dates.py
+-period = "" if column.literal else find_period(column.counts_of_values.index)
 +period = ""
 # exact fits: one start only
 estimators/single/exact.py: models/test_varying_noise.py::test_fine_parts_are_found

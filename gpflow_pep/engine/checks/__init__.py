@@ -2,7 +2,7 @@
 numbers and arrays are in :mod:`gpflow_pep.engine.refusals`.
 """
 
-from ..refusals import counted, message, refusal
+from ..refusals import as_code, counted, message, refusal
 from ..refusals.arrays import (
     as_labels,
     as_matrix,

@@ -37,9 +37,11 @@ def check_data(
         if value.shape.rank != 2:
             remedy = f"A single column is {name}[:, None]."
             raise refusal(name, f"shape {_shape(value)}", f"two axes ({axes})", remedy)
-    num_X, num_Y = X.shape[0], Y.shape[0]
+    num_X = X.shape[0]
+    num_Y = Y.shape[0]
     if tf.executing_eagerly():
-        num_X, num_Y = tf.shape(X).numpy()[0], tf.shape(Y).numpy()[0]
+        num_X = tf.shape(X).numpy()[0]
+        num_Y = tf.shape(Y).numpy()[0]
     if num_X is not None and num_Y is not None and num_X != num_Y:
         got = f"{num_X} and {num_Y} rows"
         expected = "the same number of rows in both"

@@ -51,7 +51,7 @@ def require(
             tf.raw_ops.Assert(condition=condition, data=[text, *numbers], summarize=10)
         ]
     if not bool(condition):
-        printed = (", ".join(map(str, np.ravel(part)[:10])) for part in numbers)
+        printed = (", ".join(map(str, np.ravel(value)[:10])) for value in numbers)
         raise ValueError(" ".join([message, *printed]))
     return []
 
@@ -117,7 +117,8 @@ def refuse_derivatives(
         "no such derivative, because the movement of sites at their fixed point with"
         " hyperparameters is not differentiated"
     )
-    where, error = _default_graph(), _refusal(quantity, expected)
+    where = _default_graph()
+    error = _refusal(quantity, expected)
 
     def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
         here = _default_graph()

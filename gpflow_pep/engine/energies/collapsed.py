@@ -84,7 +84,8 @@ def sum_single_rows(
     """
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=has_gaps)
     weight = tf.cast(~tf.math.is_nan(rows[1]), r.dtype) if has_gaps else None
-    precision, logdet = row_precision(d, noise, alpha), row_logdet(d, noise, alpha)
+    precision = row_precision(d, noise, alpha)
+    logdet = row_logdet(d, noise, alpha)
     return _sums_by_precision(A, precision, r, logdet, weight)
 
 
@@ -114,9 +115,10 @@ def _project_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
         and the power of each block [B].
     """
     member, X, Y, alpha = rows
-    num_blocks, size = tf.shape(X)[0], tf.shape(X)[1]
+    num_blocks = tf.shape(X)[0]
+    size = tf.shape(X)[1]
     flat_X, flat_Y = (
-        tf.reshape(part, [num_blocks * size, part.shape[-1]]) for part in (X, Y)
+        tf.reshape(values, [num_blocks * size, values.shape[-1]]) for values in (X, Y)
     )
     r, noise = parts.observe(flat_X, flat_Y)
     r = tf.reshape(r, [num_blocks, size, Y.shape[-1]])
@@ -157,15 +159,16 @@ def _sums_by_precision(
     """
     tau = tf.expand_dims(precision, 1)
     if weight is None:
-        number = tf.cast(r.shape[1] or tf.shape(r)[1], r.dtype)
+        num_rows = tf.cast(r.shape[1] or tf.shape(r)[1], r.dtype)
     else:
-        tau, number = tau * weight, tf.reduce_sum(weight, axis=1)
+        tau = tau * weight
+        num_rows = tf.reduce_sum(weight, axis=1)
     weighted = r * tau
     moments = tf.matmul(A, tf.expand_dims(weighted, 0))
     return RowSums(
         Natural(gram(A, tf.transpose(tau)), _by_output(moments)),
         tf.reduce_sum(r * weighted),
-        tf.reduce_sum(number * logdet),
+        tf.reduce_sum(num_rows * logdet),
     )
 
 
@@ -191,7 +194,8 @@ def _as_blocks(A: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     """Make [B, S, M] of A [1, M, N], as many blocks and rows as the noise [B,
     S] has.
     """
-    num_blocks, size = tf.shape(noise)[0], tf.shape(noise)[1]
+    num_blocks = tf.shape(noise)[0]
+    size = tf.shape(noise)[1]
     return tf.transpose(tf.reshape(A, [A.shape[1] or -1, num_blocks, size]), [1, 2, 0])
 
 
@@ -202,7 +206,7 @@ def _sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
     :param r: :math:`\tilde r`, [B, S, P].
     """
     rows = tf.shape(A)[0] * tf.shape(A)[1]
-    A, r = (tf.reshape(part, [rows, part.shape[2] or -1]) for part in (A, r))
+    A, r = (tf.reshape(values, [rows, values.shape[2] or -1]) for values in (A, r))
     return RowSums(
         Natural(
             gram(tf.transpose(A)[None], tf.ones([1, 1], A.dtype)),
@@ -266,7 +270,7 @@ def left_out_moments(
     """
     X, Y, _ = rows
     A, d, noise, alpha, r = _project_single_rows(parts, rows, W, has_gaps=True)
-    d, noise, alpha = (part[:, None] for part in (d, noise, alpha))
+    d, noise, alpha = (values[:, None] for values in (d, noise, alpha))
     tau = row_precision(d, noise, alpha) * tf.cast(~tf.math.is_nan(Y), r.dtype)
     m, s = marginals(A, q)
     times = tf.ones_like(d) if copies is None else copies[:, None]

@@ -85,10 +85,13 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
         change = _of_posterior(A, rows, q, h)
         moments = mixed_marginals(mixing, with_residual(h, rows, alpha))
         power = alpha[:, None]
-        left, slope = cavity(moments, sites, power), sites.nu - sites.tau * moments.m
+        of_cavity = cavity(moments, sites, power)
+        slope = sites.nu - sites.tau * moments.m
         by_variance = 0.5 * (tilted.delta2 + power * tf.square(tilted.delta1))
-        by_entry = tilted.delta1 * (left.m + parts.mean(X)) + by_variance * left.s
-        by_entry += 0.5 * power * left.s * tf.square(slope)
+        by_entry = (
+            tilted.delta1 * (of_cavity.m + parts.mean(X)) + by_variance * of_cavity.s
+        )
+        by_entry += 0.5 * power * of_cavity.s * tf.square(slope)
         by_entry -= 0.5 * log1p_over_power(-sites.tau * moments.s, power)
         change += tf.reduce_sum(by_entry)
         T_h = tf.linalg.matvec(rows.T, h.mean)
@@ -107,7 +110,8 @@ def _of_posterior(
     A: tf.Tensor, rows: RowSites, q: PosteriorFactor, h: LatentMarginals
 ) -> tf.Tensor:
     r"""0 with the derivatives of :math:`\Phi` in A, T and :math:`\lambda`."""
-    w, covariance = by_latent(q.w, A), tf.matmul(q.W[0], q.W[0], transpose_a=True)
+    w = by_latent(q.w, A)
+    covariance = tf.matmul(q.W[0], q.W[0], transpose_a=True)
     outer = h.covariance + h.mean[:, :, None] * h.mean[:, None, :]
 
     @tf.custom_gradient
@@ -116,12 +120,15 @@ def _of_posterior(
     ) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tuple[tf.Tensor, ...]]]":
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
             slope = tf.transpose(first - tf.linalg.matvec(T, h.mean))[:, None, :]
-            number, weights = int(A.shape[0]), tf.transpose(T, [1, 2, 0])
+            num_latents = int(A.shape[0])
+            weights = tf.transpose(T, [1, 2, 0])
             all_v = tf.shape(covariance)[0]
-            blocks = tf.split(covariance, number)  # the rows of each latent function
+            blocks = tf.split(
+                covariance, num_latents
+            )  # the rows of each latent function
             weighted = (
                 tf.reshape(A * weights[k][:, None, :], [all_v, -1])
-                for k in range(number)
+                for k in range(num_latents)
             )
             by_A = w * slope - tf.stack(
                 [tf.matmul(*pair) for pair in zip(blocks, weighted)]
@@ -144,7 +151,8 @@ def leave_out(
     :raises ValueError: If what is left is improper, or a derivative in a hyperparameter
         is asked for.
     """
-    mixing, power_1 = problem.latents.weights, tf.ones([1], problem.W.dtype)
+    mixing = problem.latents.weights
+    power_1 = tf.ones([1], problem.W.dtype)
 
     def log_density(piece: Any) -> tf.Tensor:
         (X, (Y, alpha, sites, h)), projection = piece
@@ -159,10 +167,12 @@ def leave_out(
         variance = tf.where(
             moments.s >= 0.0, moments.s, tf.constant(np.nan, moments.s.dtype)
         )
-        mean, likelihood = moments.m + problem.parts.mean(X), problem.parts.likelihood
+        mean = moments.m + problem.parts.mean(X)
+        likelihood = problem.parts.likelihood
         improper = tf.math.is_nan(variance) & tf.math.is_finite(Y)
         mean, variance = (
-            tf.where(improper, tf.ones_like(part), part) for part in (mean, variance)
+            tf.where(improper, tf.ones_like(moment), moment)
+            for moment in (mean, variance)
         )
         density = entry_log_power_expectation(likelihood, X, mean, variance, Y, power_1)
         return tf.where(improper, tf.constant(np.inf, density.dtype), density)
@@ -223,9 +233,12 @@ def _given_other_rows(
     """Compute the moments of g of each row without its whole sites, and those of its
     copies, as if it were a new one.
     """
-    S, T, first = h.covariance, rows.T, rows.first
+    S = h.covariance
+    T = rows.T
+    first = rows.first
     if copies is not None:
-        T, first = copies[:, None, None] * T, copies[:, None] * first
+        T = copies[:, None, None] * T
+        first = copies[:, None] * first
     V = symmetric(tf.matmul(inverse_of_sum(-tf.matmul(S, T)), S))
     change = tf.linalg.matvec(T, h.mean) - first
     return LatentMarginals(h.mean + tf.linalg.matvec(V, change), V + tf.linalg.diag(d))

@@ -78,7 +78,8 @@ def energy(
         fixed_point.extra.tilted,
         problem.parts,
     )
-    covariance, w = tf.matmul(q.W, q.W, transpose_a=True), q.w
+    covariance = tf.matmul(q.W, q.W, transpose_a=True)
+    w = q.w
     by_variance = 0.5 * (
         delta2 + tf.expand_dims(problem.rows.alpha, 1) * tf.square(delta1)
     )
@@ -88,11 +89,9 @@ def energy(
         """Compute something that has the derivatives of what the rows contribute."""
         X, (slope, tau, delta1, by_variance) = piece
         A, D = Projection(*projection) if projection else parts.project(W, X)
-        d, mean, prior = (
-            tf.stop_gradient(tf.transpose(D)),
-            parts.mean(X),
-            parts.variance(X),
-        )
+        d = tf.stop_gradient(tf.transpose(D))
+        mean = parts.mean(X)
+        prior = parts.variance(X)
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
         change = tf.reduce_sum(delta1 * mean + by_d * prior)
         by_A = _projection_gradient_only(
@@ -146,9 +145,10 @@ def energy_by(
             tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs
         ]
         change += tf.add_n(by_likelihood)
-    left, slope = cavity(fixed_point.marginals, sites, power), sites.nu - sites.tau * m
+    of_cavity = cavity(fixed_point.marginals, sites, power)
+    slope = sites.nu - sites.tau * m
     terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(
-        s, slope, sites.tau, left.e, power
+        s, slope, sites.tau, of_cavity.e, power
     )
     terms = sum(tf.nest.flatten(extra.joint), terms)
     known = [] if problem.memory is None else [problem.memory.natural]
@@ -242,7 +242,8 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
     :raises ValueError: If a cavity is improper then, or a derivative is asked for that
         is not known.
     """
-    problem, fixed_point = converged.problem, converged.fixed_point
+    problem = converged.problem
+    fixed_point = converged.fixed_point
     ones = tf.ones([1, 1], problem.W.dtype)
     without = cavity(fixed_point.marginals, fixed_point.sites, ones)
     checks.require_finite(
@@ -254,9 +255,9 @@ def leave_one_out(converged: Converged) -> tf.Tensor:
 
     def log_density(piece: Any) -> tf.Tensor:
         (X, (Y, moments, sites)), projection = piece
-        some = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
+        of_chunk = problem._replace(rows=problem.rows._replace(X=X, Y=Y))
         return _left_out_log_density(
-            some, problem.project(X, projection), moments, sites
+            of_chunk, problem.project(X, projection), moments, sites
         )
 
     rows = problem.rows.Y, fixed_point.marginals, fixed_point.sites
@@ -273,7 +274,8 @@ def _left_out_log_density(
     (X, Y, _), parts = problem.rows, problem.parts
     alpha = tf.ones([1], moments.m.dtype)
     without = cavity(moments, sites, alpha[:, None])
-    mean, variance = without.m + parts.mean(X), without.s + tf.transpose(projection.D)
+    mean = without.m + parts.mean(X)
+    variance = without.s + tf.transpose(projection.D)
     return log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
 
 
@@ -305,18 +307,17 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     A, D = problem.project(X, problem.projection or ())
     q = posterior_factor(add_memory(sites_of_rows(A, sites), memory))
     m, s = marginals(A, q)
-    moments, power, d = (
-        Marginals(m, s + tf.zeros_like(m)),
-        alpha[:, None],
-        tf.transpose(D),
-    )
-    left = cavity(moments, sites, power)
-    mean, variance = left.m + parts.mean(X), left.s + d
+    moments = Marginals(m, s + tf.zeros_like(m))
+    power = alpha[:, None]
+    d = tf.transpose(D)
+    of_cavity = cavity(moments, sites, power)
+    mean = of_cavity.m + parts.mean(X)
+    variance = of_cavity.s + d
     value = tf.reduce_sum(
         log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
     )
     slope = sites.nu - sites.tau * m
-    value += _site_terms(moments.s, slope, sites.tau, left.e, power)
+    value += _site_terms(moments.s, slope, sites.tau, of_cavity.e, power)
     value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(
         q
     )
@@ -334,9 +335,9 @@ def hessian_product(
     with own_tape([*sites, *variables]) as outer:
         with own_tape(variables) as inner:
             value = _energy_of(converged.rebuild(), sites)
-        first = _gradients_or_zeros(inner, value, variables)
+        gradients = _gradients_or_zeros(inner, value, variables)
         along = tf.add_n(
-            [tf.reduce_sum(a * b) for a, b in zip(vector, first, strict=True)]
+            [tf.reduce_sum(a * b) for a, b in zip(vector, gradients, strict=True)]
         )
     by_nu, by_tau, *direct = _gradients_or_zeros(outer, along, [*sites, *variables])
     by_way_of_sites = converged.gradients("the gradient of log Z", Sites(by_nu, by_tau))

@@ -34,7 +34,8 @@ def _peak(likelihood: Beta, Y: Tensor, scale: Tensor, alpha: Tensor) -> Structur
 def _beta(likelihood: Beta, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     scale = likelihood._scale(X) * tf.ones_like(Y)
     y = tf.clip_by_value(Y, _CLIP, 1.0 - _CLIP)
-    log_y, log_rest = tf.math.log(y), tf.math.log1p(-y)
+    log_y = tf.math.log(y)
+    log_rest = tf.math.log1p(-y)
     tiny = np.finfo(Y.dtype.as_numpy_dtype).tiny
     log_normaliser = tf.math.lgamma(scale)
 

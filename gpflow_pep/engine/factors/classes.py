@@ -75,8 +75,9 @@ def class_probabilities(
     def chunk_probs(rows: Sequence[Tensor]) -> Tensor:
         if of_all_classes is not None:
             return tf.cast(of_all_classes(*rows[1:]), rows[1].dtype)
-        X, Fmu, Fvar = (tf.tile(part, [num_classes, 1]) for part in rows)
-        num_rows, ones = tf.shape(Fmu)[0] // num_classes, tf.ones([1], Fmu.dtype)
+        X, Fmu, Fvar = (tf.tile(values, [num_classes, 1]) for values in rows)
+        num_rows = tf.shape(Fmu)[0] // num_classes
+        ones = tf.ones([1], Fmu.dtype)
         labels = tf.repeat(tf.range(num_classes, dtype=ones.dtype), num_rows)[:, None]
         log_probs = log_power_expectation(likelihood, X, Fmu, Fvar, labels, ones)
         return tf.exp(tf.transpose(tf.reshape(log_probs, [num_classes, num_rows])))
@@ -93,10 +94,11 @@ def moments_of_labels(
     """Compute the moments of labels 0 to C - 1, of one latent function each, [..., N,
     P].
     """
-    shape, size = tf.shape(Fmu), tf.shape(X)[-1]
+    shape = tf.shape(Fmu)
+    size = tf.shape(X)[-1]
     X = tf.broadcast_to(X[..., None, :], tf.concat([shape, [size]], axis=0))
     X, mean, variance = (
-        tf.reshape(part, [-1, n]) for part, n in ((X, size), (Fmu, 1), (Fvar, 1))
+        tf.reshape(values, [-1, n]) for values, n in ((X, size), (Fmu, 1), (Fvar, 1))
     )
     p = class_probabilities(likelihood, X, mean, variance, num_classes)
     p /= tf.reduce_sum(p, axis=1, keepdims=True)
@@ -116,15 +118,17 @@ def register_classes(kind: type[Likelihood], **others: Any) -> None:
         return int(likelihood.latent_dim or 0)
 
     def of_likelihood(likelihood: Likelihood) -> Traits:
-        number = count(likelihood)
+        num_classes = count(likelihood)
 
         def predict(
             X: TensorType, Fmu: TensorType, Fvar: TensorType
         ) -> MeanAndVariance:
-            p = class_probabilities(likelihood, X, Fmu, Fvar, number)
+            p = class_probabilities(likelihood, X, Fmu, Fvar, num_classes)
             return p, p - tf.square(p)
 
-        return Traits(num_classes=number, ignores_level=True, predict=predict, **others)
+        return Traits(
+            num_classes=num_classes, ignores_level=True, predict=predict, **others
+        )
 
     support.register(kind)(lambda likelihood, Y: whole_numbers(Y, count(likelihood)))
     layout.register(kind)(lambda likelihood, num_columns: Layout(1, count(likelihood)))
@@ -142,12 +146,14 @@ _NARROW = 0.7
 #: deviation in units of the distance between them. Wider ones have weights of more than
 #: float64 can cancel, narrower or fewer ones cannot follow the bump. Errors of the
 #: integral are below 1e-10.
-_NUM_PLACES, _WIDTH = 112, 1.5
+_NUM_PLACES = 112
+_WIDTH = 1.5
 #: Means beyond this are taken to be there: no place is near.
 _FARTHEST = 1e15
 #: The bump ends so far from where Phi meets the floor, and from 0: there it is 1e-10 of
 #: its height.
-_BELOW_FLOOR, _ABOVE_ZERO = 4.6, 6.2
+_BELOW_FLOOR = 4.6
+_ABOVE_ZERO = 6.2
 #: Stands for a variance of 0.
 _SMALLEST_VARIANCE = 1e-30
 _LOGITS = (tf.sigmoid, tf.math.sigmoid, tf.nn.sigmoid)
@@ -200,7 +206,7 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
     low, g, high = tf.split(g, [1, _NUM_PLACES, 1])
     b = high - low
     weights = tf.matmul(tf.constant(inverse), g - (low + b * tf.constant(cdf)))
-    low, b, weights = (tf.cast(part, mean.dtype) for part in (low, b, weights))
+    low, b, weights = (tf.cast(values, mean.dtype) for values in (low, b, weights))
     mixed = _mixed(
         places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0)
     )
@@ -231,7 +237,9 @@ def _mixed(
     places: AnyNDArray, weights: Tensor, mean: Tensor, variance: Tensor, needed: Tensor
 ) -> Tensor:
     """Sum Gaussians at places that all rows share, weighted: a matrix product."""
-    m, v = (tf.reshape(tf.stop_gradient(part), [-1, 1]) for part in (mean, variance))
+    m, v = (
+        tf.reshape(tf.stop_gradient(moment), [-1, 1]) for moment in (mean, variance)
+    )
     m = tf.clip_by_value(m, -_FARTHEST, _FARTHEST)  # its square is finite
     x = tf.constant(places, m.dtype)
 
@@ -268,7 +276,7 @@ def _mixed(
         return tf.split(sums(powers, mean, variance), 3, axis=1)
 
     shape = tf.shape(mean)
-    mean, variance = (tf.reshape(part, [-1, 1]) for part in (mean, variance))
+    mean, variance = (tf.reshape(moment, [-1, 1]) for moment in (mean, variance))
     moments = three(tf.stop_gradient(weights), mean, variance)
 
     @tf.custom_gradient
@@ -328,7 +336,8 @@ def squeezed_probit_log_power_expectation(
     mean = signs(Y) * mean
     rows = find_narrow(variance)
     variance = rows.wider
-    m, s = tf.stop_gradient(mean), tf.sqrt(tf.stop_gradient(variance))
+    m = tf.stop_gradient(mean)
+    s = tf.sqrt(tf.stop_gradient(variance))
     half_slope = 0.5 - epsilon
     reference = tf.stop_gradient(epsilon + 2.0 * half_slope * normal_cdf(m))
 
@@ -362,7 +371,8 @@ def _integrate(
     Derivatives in m and v are those at nodes held constant, of any order: the integrals
     of :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
     """
-    m, v = tf.stop_gradient(mean), tf.stop_gradient(variance)
+    m = tf.stop_gradient(mean)
+    v = tf.stop_gradient(variance)
     spacing = 2.0 / (offset.shape[0] - 1)
     density = tf.stop_gradient(
         reach * (spacing / np.sqrt(2.0 * np.pi)) * tf.math.rsqrt(v)
@@ -376,7 +386,8 @@ def _integrate(
         def gradient(upstream: Tensor) -> list[Tensor]:
             once = weighted * offset
             moments = (
-                total(part, mean, variance) for part in (weighted, once, once * offset)
+                total(integrand, mean, variance)
+                for integrand in (weighted, once, once * offset)
             )
             # The offsets are from the constant mean; the difference, 0, has a
             # derivative.
@@ -411,7 +422,8 @@ def two_valued(
     """
     # Relative to the more probable value, so that nothing cancels.
     high_first = prob_high > prob_low
-    log_high, log_low = tf.math.log(high), tf.math.log(low)
+    log_high = tf.math.log(high)
+    log_low = tf.math.log(low)
     origin = tf.where(high_first, log_high, log_low)
     other = tf.where(
         high_first,

@@ -47,16 +47,16 @@ def is_of_one_target(likelihood: Any) -> bool:
 
 def has_gaussian_noise(likelihood: Any) -> bool:
     """Whether each target is f plus Gaussian noise."""
-    parts = getattr(likelihood, "likelihoods", [likelihood])
-    return all(traits(part).is_gaussian for part in parts)
+    of_columns = getattr(likelihood, "likelihoods", [likelihood])
+    return all(traits(of_column).is_gaussian for of_column in of_columns)
 
 
 def _groups_of(
     likelihood: Likelihood, num_outputs: int
 ) -> list[tuple[Likelihood, list[int]]]:
     """Find the outputs that share a likelihood: it, and their columns."""
-    parts = traits(likelihood).of_outputs
-    if not parts and not is_of_one_target(likelihood):
+    of_columns = traits(likelihood).of_outputs
+    if not of_columns and not is_of_one_target(likelihood):
         raise refusal(
             "likelihood",
             type(likelihood).__name__,
@@ -64,29 +64,35 @@ def _groups_of(
             " for each",
             "Use gpflow_pep.likelihoods.PerOutput for a likelihood of each output.",
         )
-    parts = parts or [likelihood] * num_outputs
-    if num_outputs != len(parts):
+    of_columns = of_columns or [likelihood] * num_outputs
+    if num_outputs != len(of_columns):
         expected = f"{num_outputs}, one for each column of Y"
         raise refusal(
-            "likelihoods", len(parts), expected, "Pass a likelihood for each output."
+            "likelihoods",
+            len(of_columns),
+            expected,
+            "Pass a likelihood for each output.",
         )
     columns: dict[int, list[int]] = {}
-    for column, part in enumerate(parts):
-        columns.setdefault(id(part), []).append(column)
-    return [(parts[some[0]], some) for some in columns.values()]
+    for column, of_column in enumerate(of_columns):
+        columns.setdefault(id(of_column), []).append(column)
+    return [(of_columns[group[0]], group) for group in columns.values()]
 
 
 def _observed(
     likelihood: Likelihood, X: Tensor, Y: Tensor, alpha: Tensor
 ) -> list[_Entries]:
-    groups, there = list[_Entries](), tf.math.is_finite(Y)
-    for part, columns in _groups_of(likelihood, int(Y.shape[1])):
+    groups = list[_Entries]()
+    there = tf.math.is_finite(Y)
+    for of_columns, columns in _groups_of(likelihood, int(Y.shape[1])):
         wanted = tf.reduce_sum(tf.one_hot(columns, int(Y.shape[1])), axis=0) > 0.0
         index = tf.where(there & wanted)
         rows = index[:, 0]
         powers = alpha if alpha.shape[0] == 1 else tf.gather(alpha, rows)
         targets = tf.gather_nd(Y, index)[:, None]
-        groups.append(_Entries(part, index, rows, tf.gather(X, rows), targets, powers))
+        groups.append(
+            _Entries(of_columns, index, rows, tf.gather(X, rows), targets, powers)
+        )
     return groups
 
 
@@ -114,22 +120,26 @@ def entry_derivatives(
     :param Y: The targets, [N, P].
     :param alpha: The power of each row, [N], or of all, [1].
     """
-    total, by_variables = [tf.zeros_like(Fmu)] * 3, list(map(tf.zeros_like, variables))
-    for some in _observed(likelihood, X, Y, alpha):
+    total = [tf.zeros_like(Fmu)] * 3
+    by_variables = list(map(tf.zeros_like, variables))
+    for entries in _observed(likelihood, X, Y, alpha):
         arguments = (
-            some.X,
-            some.take(Fmu),
-            some.take(Fvar),
-            some.Y,
-            some.alpha,
+            entries.X,
+            entries.take(Fmu),
+            entries.take(Fvar),
+            entries.Y,
+            entries.alpha,
             variables,
         )
-        (ell, *others), more = derivatives_in_moments_and_parameters(
-            some.likelihood, *arguments
+        (ell, *derivatives), more = derivatives_in_moments_and_parameters(
+            entries.likelihood, *arguments
         )
-        values = zip(total, (ell, *(part[:, 0] for part in others)), strict=True)
+        values = zip(
+            total, (ell, *(derivative[:, 0] for derivative in derivatives)), strict=True
+        )
         total = [
-            tf.tensor_scatter_nd_update(to, some.index, part) for to, part in values
+            tf.tensor_scatter_nd_update(to, entries.index, derivative)
+            for to, derivative in values
         ]
         by_variables = list(map(tf.add, by_variables, more))
     return TiltedDerivatives(*total), by_variables
@@ -147,12 +157,12 @@ def entry_log_power_expectation(
     :func:`entry_derivatives`.
     """
     total = tf.zeros_like(Fmu)
-    for some in _observed(likelihood, X, Y, alpha):
-        moments = some.take(Fmu), some.take(Fvar)
+    for entries in _observed(likelihood, X, Y, alpha):
+        moments = entries.take(Fmu), entries.take(Fvar)
         ell = log_power_expectation(
-            some.likelihood, some.X, *moments, some.Y, some.alpha
+            entries.likelihood, entries.X, *moments, entries.Y, entries.alpha
         )
-        total += tf.scatter_nd(some.index, ell, tf.shape(total, tf.int64))
+        total += tf.scatter_nd(entries.index, ell, tf.shape(total, tf.int64))
     return total
 
 
@@ -216,9 +226,9 @@ def require_entries_resolved(
     moments [N, P].
     """
     stops = list[tf.Operation]()
-    for some in _observed(likelihood, X, Y, tf.ones([1], ell.dtype)):
-        values = some.take(ell)[:, 0], *map(some.take, moments)
-        stops += require_resolved(some.likelihood, *values, rows=some.rows)
+    for entries in _observed(likelihood, X, Y, tf.ones([1], ell.dtype)):
+        values = entries.take(ell)[:, 0], *map(entries.take, moments)
+        stops += require_resolved(entries.likelihood, *values, rows=entries.rows)
     return stops
 
 
@@ -232,11 +242,11 @@ def check_entries(likelihood: Likelihood, Y: Tensor) -> None:
     if not tf.executing_eagerly():
         return
     values = np.asarray(tf.convert_to_tensor(Y))
-    for part, columns in groups:
+    for of_columns, columns in groups:
         for column in columns:
             target = values[:, column : column + 1]
             there = ~np.isnan(target)
             if there.any():
                 check_support(
-                    part, tf.constant(np.where(there, target, target[there][0]))
+                    of_columns, tf.constant(np.where(there, target, target[there][0]))
                 )

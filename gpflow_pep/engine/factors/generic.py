@@ -113,8 +113,8 @@ class Narrow(NamedTuple):
 
     def between(self, log_prob: Tensor, integral: Tensor) -> Tensor:
         """Go from the density at the mean to the integral over the wider Gaussian."""
-        part = self.variance / self.wider
-        return tf.where(self.rows, log_prob + part * (integral - log_prob), integral)
+        share = self.variance / self.wider
+        return tf.where(self.rows, log_prob + share * (integral - log_prob), integral)
 
 
 def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
@@ -150,7 +150,8 @@ def _by_rule(
     factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor
 ) -> Tensor:
     rule = place(factor, mean, variance, alpha)
-    nodes, log_prob = rule.nodes, factor.log_prob(rule.nodes.f)
+    nodes = rule.nodes
+    log_prob = factor.log_prob(rule.nodes.f)
     if factor.mean_prob is not None:
         # What the rule misses of E[p], in full at alpha = 1, where the closed form is
         # what is left.
@@ -232,6 +233,31 @@ def _outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> T
     return tf.reduce_sum(ends * tf.abs(expm1_over_power(excess, alpha)), axis=0)
 
 
+def _factor_of_values(
+    log_prob: Callable[[Tensor], Tensor],
+    Fmu: Tensor,
+    Fvar: Tensor,
+    power: Tensor,
+    Y: Tensor,
+) -> ScalarFactor:
+    """Place nodes where the tilted density and the density itself have their peaks."""
+    powers = power + tf.zeros_like(Fmu)
+    mean = tf.stop_gradient(Fmu)
+    deviation = tf.sqrt(tf.stop_gradient(Fvar))
+    tilted = _peak(log_prob, mean, deviation, powers, Y)
+    # Nodes also go where the density has its peak, under this Gaussian and one of ten
+    # times its width.
+    ones = tf.ones_like(Fmu)
+    own_peaks = [
+        _peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)
+    ]
+    shift = (tilted.centre - mean) / deviation
+    # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
+    shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
+    mode = Mode(divide_by_power(shift, powers * deviation), None)
+    return ScalarFactor(log_prob, [tilted, *own_peaks], lambda *_: mode, num_nodes=200)
+
+
 def integrate_density(
     likelihood: ScalarLikelihood,
     X: Tensor,
@@ -248,27 +274,9 @@ def integrate_density(
     """
     power = alpha[:, None]
     log_prob = bounded(lambda F: likelihood._scalar_log_prob(X, F, Y))
-    powers = power + tf.zeros_like(Fmu)
     rows = find_narrow(Fvar)
     Fvar = rows.wider
-    mean, deviation, ones = (
-        tf.stop_gradient(Fmu),
-        tf.sqrt(tf.stop_gradient(Fvar)),
-        tf.ones_like(Fmu),
-    )
-    tilted = _peak(log_prob, mean, deviation, powers, Y)
-    # Nodes also go where the density has its peak, under this Gaussian and one of ten
-    # times its width.
-    own_peaks = [
-        _peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)
-    ]
-    shift = (tilted.centre - mean) / deviation
-    # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
-    shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
-    mode = Mode(divide_by_power(shift, powers * deviation), None)
-    factor = ScalarFactor(
-        log_prob, [tilted, *own_peaks], lambda *_: mode, num_nodes=200
-    )
+    factor = _factor_of_values(log_prob, Fmu, Fvar, power, Y)
 
     def by_rule(factor: ScalarFactor) -> tuple[_Rule, Tensor, Tensor, Tensor]:
         rule = place(factor, Fmu, Fvar, power)
@@ -277,18 +285,25 @@ def integrate_density(
         by_half = tf.stop_gradient(rule.mean(values, power, stride=2))
         return rule, values, value, by_half + _outermost(rule, values, value, power)
 
-    rule, values, *both = by_rule(factor)
+    rule, values, *by_coarse = by_rule(factor)
 
     # Without a jump the denser rule has three nodes and no weight: a conditional branch
     # would have no gradient where the sites' equations are differentiated.
-    jumps = _added_by_jumps(rule, values, both[0], power)
+    jumps = _added_by_jumps(rule, values, by_coarse[0], power)
     jump = tf.reduce_any(jumps > 0.0, axis=0)
-    some = tf.reduce_any(jump) if sizes_may_vary() else True
-    structures = [*factor.structures, *_at_jumps(log_prob, rule.nodes.f, jumps, some)]
-    dense = factor._replace(structures=structures, num_nodes=tf.where(some, 600, 3))
+    has_jumps = tf.reduce_any(jump) if sizes_may_vary() else True
+    structures = [
+        *factor.structures,
+        *_at_jumps(log_prob, rule.nodes.f, jumps, has_jumps),
+    ]
+    dense = factor._replace(
+        structures=structures, num_nodes=tf.where(has_jumps, 600, 3)
+    )
     nodes, at_nodes, value, by_half = by_rule(dense)
     by_half += tf.reduce_max(_added_by_jumps(nodes, at_nodes, value, power), axis=0)
-    value, by_half = (tf.where(jump, *pair) for pair in zip((value, by_half), both))
+    value, by_half = (
+        tf.where(jump, *pair) for pair in zip((value, by_half), by_coarse)
+    )
     error = tf.stop_gradient(tf.abs(value - by_half) / (1.0 + tf.abs(value)))
     message = (
         f"The integral of {type(likelihood).__name__} by the values of its density is"
@@ -334,22 +349,22 @@ def _added_by_jumps(
     """
     excess = expm1_over_power(log_prob - value, alpha)
     weights = tf.maximum(rule.nodes.weights[1:], rule.nodes.weights[:-1])
-    part = weights * tf.abs(excess[1:] - excess[:-1])
-    matters = part > (1.0 + tf.abs(value)) * _AT_JUMP
-    return tf.where(_is_jump(log_prob) & matters, part, tf.zeros_like(part))
+    missed = weights * tf.abs(excess[1:] - excess[:-1])
+    matters = missed > (1.0 + tf.abs(value)) * _AT_JUMP
+    return tf.where(_is_jump(log_prob) & matters, missed, tf.zeros_like(missed))
 
 
 @constant
 def _at_jumps(
-    log_prob: Function, f: Tensor, jumps: Tensor, some: Any
+    log_prob: Function, f: Tensor, jumps: Tensor, has_jumps: Any
 ) -> list[Structure]:
     """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a
     row, if there are some.
     """
-    sizes, first = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
+    sizes, places_of_largest = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
     of_rows = tf.transpose(f, [1, 2, 0])
-    ends = [tf.gather(of_rows, first + k, batch_dims=2) for k in (0, 1)]
-    sizes, low, high = (tf.transpose(part, [2, 0, 1]) for part in (sizes, *ends))
+    ends = [tf.gather(of_rows, places_of_largest + k, batch_dims=2) for k in (0, 1)]
+    sizes, low, high = (tf.transpose(values, [2, 0, 1]) for values in (sizes, *ends))
 
     def halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         middle = 0.5 * (low + high)
@@ -358,7 +373,7 @@ def _at_jumps(
         return tf.where(above, middle, low), tf.where(above, high, middle)
 
     places = tf.while_loop(
-        lambda *_: some, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS
+        lambda *_: has_jumps, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS
     )
     # Where there is no jump the structure is wide and empty, and moves no node.
     scale = tf.where(sizes > 0.0, _AT_JUMP * (high - low), tf.constant(np.inf, f.dtype))
@@ -381,7 +396,8 @@ def _peak(
 
     # What a factor gains far away may outweigh the Gaussian's loss: look there first.
     shifts = tf.constant(np.sinh(np.linspace(-6.0, 6.0, 33))[:, None, None], mean.dtype)
-    heights, at_y = exponent(shifts), (Y[:, : mean.shape[1]] - mean) / deviation
+    heights = exponent(shifts)
+    at_y = (Y[:, : mean.shape[1]] - mean) / deviation
     start = tf.gather(shifts[:, 0, 0], tf.argmax(heights, axis=0))
     # What all of these are far from may be at y.
     is_at_y = exponent(at_y[None])[0] > tf.reduce_max(heights, axis=0) + _JUMP

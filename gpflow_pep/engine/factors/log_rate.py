@@ -41,8 +41,10 @@ def exponential_family_factor(
     """
     if invlink is not tf.exp:
         return _by_link(invlink, a, b, constant, sign)
-    A, B = alpha * a, alpha * b
-    log_b, log_B = bounded_log(b), bounded_log(B)
+    A = alpha * a
+    B = alpha * b
+    log_b = bounded_log(b)
+    log_B = bounded_log(B)
     present = tf.cast(b > 0.0, b.dtype)
     width = 1.0 / tf.sqrt(1.0 + A)
 
@@ -65,10 +67,8 @@ def exponential_family_factor(
         # rounding.
         rate = present * bounded_exp(sign * mean + 0.5 * variance + log_b)
         square = present * bounded_exp(2.0 * (sign * mean + variance + log_b))
-        limit, spread = (
-            a * (sign * mean) - rate + constant,
-            2.0 * (a**2 * variance + square),
-        )
+        limit = a * (sign * mean) - rate + constant
+        spread = 2.0 * (a**2 * variance + square)
         # Without the term of first order in alpha, the derivative in a small variance
         # is wrong.
         at_mean = present * bounded_exp(sign * mean + log_b)
@@ -118,7 +118,8 @@ def _poisson(likelihood: Poisson, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
 def _exponential(
     likelihood: Exponential, X: Tensor, Y: Tensor, alpha: Tensor
 ) -> ScalarFactor:
-    ones, zeros = tf.ones_like(Y), tf.zeros_like(Y)
+    ones = tf.ones_like(Y)
+    zeros = tf.zeros_like(Y)
     return exponential_family_factor(likelihood.invlink, ones, Y, zeros, -1.0, alpha)
 
 

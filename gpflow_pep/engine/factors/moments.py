@@ -86,14 +86,14 @@ def check_noise(likelihood: Likelihood, num_columns: int) -> None:
     """Refuse noise of a likelihood that is several numbers, and not one, or one for
     each column.
     """
-    for part in getattr(likelihood, "likelihoods", [likelihood]):
-        sizes = {1} if traits(part).is_gaussian else {1, num_columns}
+    for of_column in getattr(likelihood, "likelihoods", [likelihood]):
+        sizes = {1} if traits(of_column).is_gaussian else {1, num_columns}
         for name in ("variance", "scale"):
-            shape = tuple(getattr(getattr(part, name, None), "shape", ()))
+            shape = tuple(getattr(getattr(of_column, name, None), "shape", ()))
             if int(np.prod(shape)) not in sizes:
                 raise refusal(
                     "likelihood",
-                    f"a {type(part).__name__} with a {name} of shape {shape}",
+                    f"a {type(of_column).__name__} with a {name} of shape {shape}",
                     "one number, or a gpflow.functions.Function of the row",
                     "Put error bars of rows into a column of X: see 'What is known of"
                     " each row' on the page on likelihoods.",
@@ -110,7 +110,8 @@ def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> 
     :return: How many are needed.
     :raises ValueError: If the numbers do not agree.
     """
-    columns, name = int(Y.shape[1]), type(likelihood).__name__
+    columns = int(Y.shape[1])
+    name = type(likelihood).__name__
     observed, needed = layout_of(likelihood, columns)
     check_noise(likelihood, columns)
     if observed not in (None, columns):
@@ -151,7 +152,8 @@ def whole_numbers(Y: AnyNDArray, count: float) -> Support:
 
 @layout.register(object)
 def _layout_by_attributes(likelihood: Likelihood, num_columns: int) -> Layout:
-    latent, observed = likelihood.latent_dim, likelihood.observation_dim
+    latent = likelihood.latent_dim
+    observed = likelihood.observation_dim
     return Layout(
         None if observed is None else int(observed),
         num_columns if latent is None else int(latent),
@@ -234,8 +236,8 @@ def num_classes(likelihood: Likelihood) -> int:
 
     :raises ValueError: If its targets are no classes.
     """
-    number: int | None = traits(likelihood).num_classes
-    if number is None:
+    count: int | None = traits(likelihood).num_classes
+    if count is None:
         raise refusal(
             "likelihood",
             type(likelihood).__name__,
@@ -244,7 +246,7 @@ def num_classes(likelihood: Likelihood) -> int:
             " of classes of your own likelihood with"
             " gpflow_pep.likelihoods.traits.register.",
         )
-    return number
+    return count
 
 
 Implementation = Callable[..., Any]
@@ -302,11 +304,9 @@ def log_power_expectation(
     :param alpha: The power, in [0, 1]: one number, or one for each row.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
     """
-    Fmu, Fvar, Y = (
-        tf.convert_to_tensor(Fmu),
-        tf.convert_to_tensor(Fvar),
-        tf.convert_to_tensor(Y),
-    )
+    Fmu = tf.convert_to_tensor(Fmu)
+    Fvar = tf.convert_to_tensor(Fvar)
+    Y = tf.convert_to_tensor(Y)
     # GPflow takes class labels of integer types.
     Y = tf.cast(Y, Fmu.dtype)
     alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
@@ -321,17 +321,20 @@ def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(rule)
-    def of_batches(likelihood: Likelihood, *parts: TensorType, **options: Any) -> Any:
-        tensors = [tf.convert_to_tensor(part) for part in parts]
+    def of_batches(
+        likelihood: Likelihood, *arguments: TensorType, **options: Any
+    ) -> Any:
+        tensors = [tf.convert_to_tensor(argument) for argument in arguments]
         X, Fmu, *_ = tensors
         if Fmu.shape.rank == 2 and X.shape[:-1] == Fmu.shape[:-1]:
             return rule(likelihood, *tensors, **options)
-        shape, rows = tf.shape(Fmu)[:-1], []
-        for part in tensors:
-            width = tf.shape(part)[-1:]  # a graph may have it only when it runs
-            whole = tf.broadcast_to(part, tf.concat([shape, width], axis=0))
-            flat = tf.reshape(whole, tf.concat([[-1], width], axis=0))
-            rows.append(tf.ensure_shape(flat, [None, part.shape[-1]]))
+        shape = tf.shape(Fmu)[:-1]
+        rows = []
+        for argument in tensors:
+            width = tf.shape(argument)[-1:]  # a graph may have it only when it runs
+            broadcast = tf.broadcast_to(argument, tf.concat([shape, width], axis=0))
+            flat = tf.reshape(broadcast, tf.concat([[-1], width], axis=0))
+            rows.append(tf.ensure_shape(flat, [None, argument.shape[-1]]))
 
         def restore(values: Tensor) -> Tensor:
             columns = tf.constant(values.shape[1:].as_list(), tf.int32)
@@ -412,8 +415,10 @@ def derivatives_in_moments_and_parameters(
     In eager mode a tape keeps every intermediate value until it ends, so that each has
     some of the rows.
     """
-    Fmu, Fvar = tf.convert_to_tensor(Fmu), tf.convert_to_tensor(Fvar)
-    Y, alpha = tf.convert_to_tensor(Y), tf.convert_to_tensor(alpha, Fmu.dtype)
+    Fmu = tf.convert_to_tensor(Fmu)
+    Fvar = tf.convert_to_tensor(Fvar)
+    Y = tf.convert_to_tensor(Y)
+    alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
     if alpha.shape.rank == 0:
         alpha = tf.expand_dims(alpha, 0)
     rows = tf.convert_to_tensor(X), Fmu, Fvar, Y, alpha
@@ -427,7 +432,7 @@ def derivatives_in_moments_and_parameters(
     ]
     if len(parts) == 1:
         return parts[0]
-    tilted = [part for part, _ in parts]
+    tilted = [of_chunk for of_chunk, _ in parts]
     joined = tf.nest.map_structure(lambda *some: tf.concat(some, axis=0), *tilted)
     by_parameters = zip(*(by for _, by in parts), strict=True)
     return joined, [tf.add_n(by) for by in by_parameters]
@@ -446,8 +451,10 @@ def _unwatched(
     """
     if not (are_stopped() and parameters and is_plain(likelihood)):
         return likelihood, list(parameters)
-    constants = [part for p in likelihood.parameters for part in (p.transform, p.prior)]
-    shared = {id(part): part for part in constants if part is not None}
+    constants = [
+        constant for p in likelihood.parameters for constant in (p.transform, p.prior)
+    ]
+    shared = {id(constant): constant for constant in constants if constant is not None}
     copied = copy.deepcopy(likelihood, shared)
     gpflow.set_trainable(copied, False)
     pairs = zip(likelihood.variables, copied.variables, strict=True)
@@ -513,8 +520,8 @@ def require_resolved(
     if not by_values_only and implementation_for(likelihood) is not integrate_density:
         return []
     lost = tf.math.is_nan(ell)
-    for part in moments:
-        lost &= tf.reduce_all(tf.math.is_finite(part), axis=1)
+    for moment in moments:
+        lost &= tf.reduce_all(tf.math.is_finite(moment), axis=1)
     index = tf.where(lost)[:, 0]
     return require(
         ~tf.reduce_any(lost),

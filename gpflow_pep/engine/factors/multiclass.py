@@ -87,10 +87,8 @@ def prob_is_largest(
     :param label: The label y of each row, in 0 ... L - 1.
     """
     # Classes first: sums over them then run along memory.
-    m, v = (
-        tf.transpose(mean),
-        tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE),
-    )
+    m = tf.transpose(mean)
+    v = tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
     is_label = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
 
     def of_label(x: Tensor) -> Tensor:
@@ -100,11 +98,14 @@ def prob_is_largest(
         # In any order: the first class takes the place of the label.
         return tf.where(is_label[1:], x[:1], x[1:])
 
-    label_variance, others = of_label(v), of_others(v)
+    label_variance = of_label(v)
+    other_variances = of_others(v)
     precision = tf.math.rsqrt(
-        others + _SMALLEST_RATIO * tf.stop_gradient(label_variance)
+        other_variances + _SMALLEST_RATIO * tf.stop_gradient(label_variance)
     )
-    label_variance += _SMALLEST_RATIO * tf.stop_gradient(tf.reduce_min(others, axis=0))
+    label_variance += _SMALLEST_RATIO * tf.stop_gradient(
+        tf.reduce_min(other_variances, axis=0)
+    )
     margin = (of_label(m) - of_others(m)) * precision
     largest = prob_above_all(margin, tf.sqrt(label_variance) * precision)
     return largest, 1.0 - largest
@@ -134,9 +135,10 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
 
     @tf.custom_gradient
     def integrals(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        a, b = _unwatched(margin), _unwatched(rate)
+        a = _unwatched(margin)
+        b = _unwatched(rate)
         most = tf.reduce_max(tf.reduce_sum(b * b * b, axis=0))
-        few, many = (most <= _most_cubes(number) for number in _RULE.num_even)
+        few, many = (most <= _most_cubes(num_nodes) for num_nodes in _RULE.num_even)
         values = tf.cond(
             many,
             partial(_integrals, _even_nodes(few, a.dtype), a, b),
@@ -145,10 +147,10 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
 
         def gradient(upstream: Tensor) -> Sequence[Tensor]:
             def of_nodes(nodes: _Nodes, *inputs: Tensor) -> Tensor:
-                *both, upstream = map(tf.identity, inputs)
-                with own_tape(both) as tape:
-                    values = _integrals(nodes, *both)
-                return tf.concat(tape.gradient(values, both, upstream), axis=0)
+                *arguments, upstream = map(tf.identity, inputs)
+                with own_tape(arguments) as tape:
+                    values = _integrals(nodes, *arguments)
+                return tf.concat(tape.gradient(values, arguments, upstream), axis=0)
 
             return tf.split(_over_panels(of_nodes, 2 * a.shape[0], a, b, upstream), 2)
 
@@ -177,19 +179,19 @@ class _Nodes(NamedTuple):
     weights: Tensor
 
 
-def _most_cubes(number: int) -> float:
+def _most_cubes(num_nodes: int) -> float:
     """Find the largest sum of the rates' cubes for which so many even nodes are
     accurate.
     """
-    step = (_RULE.end - _RULE.start) / (number - 1)
+    step = (_RULE.end - _RULE.start) / (num_nodes - 1)
     return float((_RULE.largest_step / step) ** 3 - 1.0)
 
 
 def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
     """Give even nodes, the lesser number of them where few do."""
 
-    def rule(number: int) -> AnyNDArray:
-        t = np.linspace(_RULE.start, _RULE.end, number)
+    def rule(num_nodes: int) -> AnyNDArray:
+        t = np.linspace(_RULE.start, _RULE.end, num_nodes)
         weights = np.exp(-0.5 * t * t)
         weights /= weights.sum()
         # Exact for the first two moments: derivatives then give a tilted variance that
@@ -201,7 +203,8 @@ def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
     fewer, more = map(rule, _RULE.num_even)
     nodes = tf.constant(more, dtype)
     if sizes_may_vary():
-        begin, size = tf.where(few, 0, len(fewer)), tf.where(few, len(fewer), len(more))
+        begin = tf.where(few, 0, len(fewer))
+        size = tf.where(few, len(fewer), len(more))
         nodes = tf.constant(np.concatenate([fewer, more]), dtype)[begin : begin + size]
     return _Nodes(*tf.split(nodes, 2, axis=1))
 
@@ -242,15 +245,16 @@ def _over_panels(
     :param size: C.
     """
     dtype = margin.dtype
-    inputs, rate = (margin, rate, *others), tf.maximum(rate, _RULE.smallest_rate)
+    inputs = (margin, rate, *others)
+    rate = tf.maximum(rate, _RULE.smallest_rate)
     last_end = tf.constant(_RULE.end, dtype)
     first, over = ((end - margin) / rate for end in (_RULE.rise_start, _RULE.rise_end))
     start = tf.clip_by_value(tf.reduce_max(first, axis=0), _RULE.start, last_end)
     places, sizes = np.polynomial.legendre.leggauss(_RULE.num_in_panel)
     # From 0 to 2, with weights for a density that is that of the standard normal at 0.
     places, sizes = (
-        tf.constant(part[:, None], dtype)
-        for part in (1.0 + places, sizes / np.sqrt(2.0 * np.pi))
+        tf.constant(column[:, None], dtype)
+        for column in (1.0 + places, sizes / np.sqrt(2.0 * np.pi))
     )
     # NaN where a row is, which TensorFlow 2.16 makes 0 of in a product with 0.
     zeros = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
@@ -263,7 +267,7 @@ def _over_panels(
         )
         rows = positions(start < last_end)
         begin, stop, *some = (
-            tf.gather(part, rows, axis=-1) for part in (start, end, *inputs)
+            tf.gather(column, rows, axis=-1) for column in (start, end, *inputs)
         )
         half = 0.5 * (stop - begin)
         t = begin + half * places

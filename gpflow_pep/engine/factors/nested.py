@@ -72,7 +72,7 @@ class _Placing(NamedTuple):
 
     def tensors(self, dtype: tf.DType) -> "_Placing":
         """Make tensors, for which one graph does for all placings."""
-        kinds = (tf.int32 if isinstance(part, int) else dtype for part in self)
+        kinds = (tf.int32 if isinstance(number, int) else dtype for number in self)
         return _Placing(*map(tf.constant, self, kinds))
 
 
@@ -136,13 +136,13 @@ def _even_axes(variance: Tensor) -> list[_Axis]:
     x = np.linspace(-6.5, 6.5, _NUM_NODES[num_latent][0])
     weights = np.exp(-0.5 * x * x) / np.sum(np.exp(-0.5 * x * x))
     x /= np.sqrt(np.sum(weights * x * x))  # as in gpflow_pep.engine.numerics.quadrature
-    parts = x, weights, np.arange(len(x)) == len(x) // 2
+    columns = x, weights, np.arange(len(x)) == len(x) // 2
     deviation = tf.sqrt(tf.stop_gradient(_narrow_rows(variance).wider))
     axes = []
     for k in range(num_latent):
         column = [-1 if axis == k else 1 for axis in range(num_latent + 1)]
         x_of_axis, weights_of_axis, at_mean = (
-            tf.constant(np.reshape(part, column), variance.dtype) for part in parts
+            tf.constant(np.reshape(part, column), variance.dtype) for part in columns
         )
         axes.append(_Axis(x_of_axis * deviation[:, k], weights_of_axis, None, at_mean))
     return axes
@@ -165,15 +165,18 @@ def _integrate_on_grid(
     :param alpha: [N].
     :param with_ends: Whether what the outermost nodes add counts as an error.
     """
-    num_latent, narrow = len(axes), _narrow_rows(variance)
+    num_latent = len(axes)
+    narrow = _narrow_rows(variance)
     centre = tf.stop_gradient(mean)
     columns = [axis.offset + centre[:, k] for k, axis in enumerate(axes)]
     shape = tf.shape(sum(columns))
     F = tf.stack([tf.broadcast_to(column, shape) for column in columns], axis=-1)
     values = log_prob(tf.reshape(F, [-1, shape[-1], num_latent]))
-    values, all_weights = tf.reshape(values, shape), []
+    values = tf.reshape(values, shape)
+    all_weights = []
     for k, axis in enumerate(axes):
-        v, offset = narrow.wider[:, k], axis.offset + (centre[:, k] - mean[:, k])
+        v = narrow.wider[:, k]
+        offset = axis.offset + (centre[:, k] - mean[:, k])
         if axis.at_mean is None:
             v += narrow.variance[:, k]  # only its derivative matters
         from_centre = offset
@@ -189,8 +192,8 @@ def _integrate_on_grid(
             # Where the Gaussian is narrow the integral is linear in its variance. Of
             # the weight of nodes beside the one at the mean: a weight of 0 would have
             # no derivative.
-            some = narrow.variance[:, k] / v + 1e-8
-            part = tf.where(narrow.rows[:, k], some, tf.ones_like(some))
+            ratio = narrow.variance[:, k] / v + 1e-8
+            part = tf.where(narrow.rows[:, k], ratio, tf.ones_like(ratio))
             weights = (
                 axis.weights * (part + (change - 1.0)) + (1.0 - part) * axis.at_mean
             )
@@ -252,8 +255,8 @@ def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
     p = joint * tf.exp(alpha * (values - tf.reduce_max(values, axis=nodes)))
     ends = tf.zeros_like(alpha)
     for k in nodes:
-        others = [axis for axis in nodes if axis != k]
-        of_axis = tf.reduce_sum(p, axis=others)
+        other_axes = [axis for axis in nodes if axis != k]
+        of_axis = tf.reduce_sum(p, axis=other_axes)
         ends += of_axis[0] + of_axis[-1]
     return ends / tf.reduce_sum(p, axis=nodes)
 
@@ -267,7 +270,8 @@ def _placed_axes(
     :return: What an :class:`_Axis` begins with.
     """
     search = _Search(log_prob, mean, variance, placing)
-    num_rows, num_latent = tf.shape(mean)[0], int(mean.shape[1])
+    num_rows = tf.shape(mean)[0]
+    num_latent = int(mean.shape[1])
     axes: list[tuple[Tensor, Tensor, Tensor]] = []
     outer = tf.zeros([1, num_rows, 0], mean.dtype)
     for dimension in reversed(range(num_latent)):
@@ -275,11 +279,11 @@ def _placed_axes(
         power = tf.tile(alpha[:, None], [tf.shape(outer)[0], 1])
         rule = place(search.factor(outer, power, dimension), m, v, power)
         grid = [placing.num_nodes] * (num_latent - 1 - dimension) + [num_rows]
-        parts = rule.nodes.offset, rule.nodes.weights, rule.slope[None]
+        columns = rule.nodes.offset, rule.nodes.weights, rule.slope[None]
         sizes = placing.num_nodes, placing.num_nodes, 1
         offset, weights, slope = (
-            tf.reshape(part, [1] * dimension + [size, *grid])
-            for part, size in zip(parts, sizes)
+            tf.reshape(column, [1] * dimension + [size, *grid])
+            for column, size in zip(columns, sizes)
         )
         axes.insert(0, (offset, weights, slope))
         outer = search.append(outer, rule.nodes.f)
@@ -302,11 +306,9 @@ class _Search(NamedTuple):
         """Put values f [Q, K N, 1] of the next latent function beside the
         outer ones.
         """
-        nodes, count, num_rows = (
-            tf.shape(f)[0],
-            tf.shape(outer)[0],
-            tf.shape(self.mean)[0],
-        )
+        nodes = tf.shape(f)[0]
+        count = tf.shape(outer)[0]
+        num_rows = tf.shape(self.mean)[0]
         f_of_rows = tf.reshape(f, [nodes * count, num_rows, 1])
         return tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
 
@@ -314,8 +316,8 @@ class _Search(NamedTuple):
         """Take mean and variance of every row, for each of the outer values,
         [K N, 1].
         """
-        parts = (part[:, dimension, None] for part in (self.mean, self.variance))
-        m, v = (tf.tile(part, [tf.shape(outer)[0], 1]) for part in parts)
+        moments = (moment[:, dimension, None] for moment in (self.mean, self.variance))
+        m, v = (tf.tile(moment, [tf.shape(outer)[0], 1]) for moment in moments)
         return m, _narrow_rows(v).wider
 
     def log_integral(self, outer: Tensor, power: Tensor, dimension: int) -> Tensor:
@@ -341,27 +343,29 @@ class _Search(NamedTuple):
 
     def factor(self, outer: Tensor, power: Tensor, dimension: int) -> ScalarFactor:
         """Find where one latent function has structure."""
-        placing, is_careful = self.placing, self.placing.num_powers > 1
+        placing = self.placing
+        is_careful = self.placing.num_powers > 1
         m, v = self.moments(outer, dimension)
-        deviation, repeats = tf.sqrt(v), placing.num_powers
+        deviation = tf.sqrt(v)
+        repeats = placing.num_powers
         powers = tf.concat([power, tf.ones_like(power)], axis=0)[
             (2 - repeats) * tf.shape(m)[0] :
         ]
-        both = self.peak(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
-        parts = [tf.reshape(part, [repeats, -1, 1]) for part in both]
+        peak = self.peak(tf.tile(outer, [repeats, 1, 1]), powers, dimension)
+        places = [tf.reshape(place, [repeats, -1, 1]) for place in peak]
         # With one power there is one structure: the other one, wide and empty, moves no
         # node. Stands for the width of no structure, in standard deviations.
-        wide = tf.where(is_careful, parts[1][-1], 100.0)
-        extent = tf.where(is_careful, placing.structure_extent * parts[1][-1], 0.0)
+        wide = tf.where(is_careful, places[1][-1], 100.0)
+        extent = tf.where(is_careful, placing.structure_extent * places[1][-1], 0.0)
         structures = [
             Structure(m + deviation * x, deviation * width, deviation * extent)
             for x, width, extent in (
-                (parts[0][0], parts[1][0], placing.structure_extent * parts[1][0]),
-                (parts[0][-1], wide, extent),
+                (places[0][0], places[1][0], placing.structure_extent * places[1][0]),
+                (places[0][-1], wide, extent),
             )
         ]
         # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
-        x = parts[0][0]
+        x = places[0][0]
         is_far = is_careful & (tf.abs(x) > BULK)
         slope = divide_by_power(
             tf.where(is_far, x, tf.zeros_like(x)), power * deviation
@@ -384,7 +388,8 @@ def _find_peak(
 
     def is_coarse(three: Tensor) -> Tensor:
         left, middle, right = tf.unstack(three)
-        low, high = tf.minimum(left, right), tf.maximum(left, right)
+        low = tf.minimum(left, right)
+        high = tf.maximum(left, right)
         return (middle - low > _SMALL_DROP) | (middle < high)
 
     def zoom(
@@ -487,15 +492,15 @@ def _nested_rule(
     _, quick, careful = _NUM_NODES[num_latent]
     carefully = _Placing(careful, RESOLVED, 2000.0, 41, 15, 6.0, 2)
     for placing in (_Placing(quick, 1e-5), carefully):
-        others = [tf.gather(row, index[:, 0]) for row in rows]
+        gathered = [tf.gather(row, index[:, 0]) for row in rows]
         placed = place(
-            list(map(tf.stop_gradient, others)), placing.tensors(value.dtype)
+            list(map(tf.stop_gradient, gathered)), placing.tensors(value.dtype)
         )
         axes = [_Axis(*map(tf.stop_gradient, axis)) for axis in placed]
         # A careful search has looked further out than its nodes are.
         with_ends = placing.num_powers == 1
         of_others, is_enough = integrate_rows(
-            others, axes, placing.tolerance, with_ends
+            gathered, axes, placing.tolerance, with_ends
         )
         value = tf.tensor_scatter_nd_update(value, index, of_others)
         index = tf.boolean_mask(index, ~is_enough)
@@ -518,7 +523,9 @@ def _heteroscedastic(
     # Gaussian noise: given the second latent function the integral over the first is in
     # closed form, and the power mean over both is the power mean over the second of its
     # logarithm.
-    mean, variance, power = Fmu[:, :1], Fvar[:, :1], alpha[:, None]
+    mean = Fmu[:, :1]
+    variance = Fvar[:, :1]
+    power = alpha[:, None]
 
     def log_prob(f: Tensor) -> Tensor:
         noise: Any = likelihood.scale_transform(f) ** 2

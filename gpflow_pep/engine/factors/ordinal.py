@@ -41,23 +41,27 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
     label = tf.cast(Y, tf.int32)
     lower = tf.gather(tf.concat([-far, edges], axis=0), label)
     upper = tf.gather(tf.concat([edges, far], axis=0), label)
-    first, last = label == 0, label == likelihood.num_bins - 1
+    is_lowest = label == 0
+    is_highest = label == likelihood.num_bins - 1
 
     def bin_probability(f: Tensor, scale: Tensor) -> Tensor:
         # From the side on which neither term is near 1, so that the difference keeps
         # its digits.
-        left, right = (lower - f) / scale, (upper - f) / scale
-        mirrored = left > -right
-        inner = normal_cdf(tf.where(mirrored, -left, right))
-        outer = normal_cdf(tf.where(mirrored, -right, left))
+        low = (lower - f) / scale
+        high = (upper - f) / scale
+        mirrored = low > -high
+        inner = normal_cdf(tf.where(mirrored, -low, high))
+        outer = normal_cdf(tf.where(mirrored, -high, low))
         # GPflow squeezes the distribution function at both ends, which takes this
         # fraction of each bin.
         return (1.0 - 2e-3) * (inner - outer) + floor
 
     # A bin at the end has one edge: its structure counts twice.
     ones = tf.ones_like(Y)
-    rising, rises = tf.where(first, upper, lower), tf.where(first, -ones, ones)
-    falling, falls = tf.where(last, lower, upper), tf.where(last, ones, -ones)
+    rising = tf.where(is_lowest, upper, lower)
+    rises = tf.where(is_lowest, -ones, ones)
+    falling = tf.where(is_highest, lower, upper)
+    falls = tf.where(is_highest, ones, -ones)
     return ScalarFactor(
         log_prob=lambda f: tf.math.log(bin_probability(f, sigma)),
         structures=[
@@ -79,7 +83,7 @@ support.register(Ordinal)(
 
 @traits.register(Ordinal)
 def _traits(likelihood: Ordinal) -> Traits:
-    number = int(likelihood.num_bins)
+    num_bins = int(likelihood.num_bins)
     return Traits(
-        num_classes=number, predict=partial(moments_of_labels, likelihood, number)
+        num_classes=num_bins, predict=partial(moments_of_labels, likelihood, num_bins)
     )

@@ -94,7 +94,9 @@ def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
     normal = tf.exp(-0.5 * t * t - log_tail) * (scale / np.sqrt(2.0 * np.pi))
     # Where less than that is left, what the bumps leave may be negative: constants,
     # then.
-    cdf, density = (tf.maximum(part, SMALLEST) for part in (cdf, normal + 2.0 * slopes))
+    cdf, density = (
+        tf.maximum(values, SMALLEST) for values in (cdf, normal + 2.0 * slopes)
+    )
     return _Rise(log_tail + tf.math.log(cdf), density / cdf)
 
 
@@ -169,15 +171,15 @@ def _integral_and_derivatives(
     power = alpha[:, None]
     nodes = _nodes(one_hot, mean, variance, power, _STEP)
     moved, spread = (
-        tf.transpose(part)[:, None, :]
-        for part in (mean + power * one_hot * variance, variance)
+        tf.transpose(moment)[:, None, :]
+        for moment in (mean + power * one_hot * variance, variance)
     )
     rise = _gumbel_plus_gaussian(nodes.w - moved, spread)
     log_product = nodes.log_spacing + tf.reduce_sum(rise.log_cdf, axis=0)
     rates = tf.reduce_sum(rise.rate, axis=0)
     log_density = log_product + tf.math.log(rates)
     own_mean, own_variance = (
-        tf.reduce_sum(one_hot * part, axis=1) for part in (mean, variance)
+        tf.reduce_sum(one_hot * moment, axis=1) for moment in (mean, variance)
     )
     shift = own_mean + 0.5 * alpha * own_variance
     values = shift - nodes.w
@@ -223,7 +225,8 @@ def softmax_probabilities(mean: Tensor, variance: Tensor) -> Tensor:
 
     :param mean: Means of independent latent functions [N, C].
     """
-    mean, variance = tf.cast(mean, tf.float64), tf.cast(variance, tf.float64)
+    mean = tf.cast(mean, tf.float64)
+    variance = tf.cast(variance, tf.float64)
     ones = tf.ones_like(mean)
     nodes = _nodes(ones, mean, variance, ones)
     m, v = (tf.transpose(part)[:, None, :] for part in (mean, variance))
@@ -257,7 +260,9 @@ def _nodes(
     """Nodes for the integral over W: constants, dense where a distribution function
     rises.
     """
-    mean, variance, power = (tf.stop_gradient(part) for part in (mean, variance, power))
+    mean, variance, power = (
+        tf.stop_gradient(values) for values in (mean, variance, power)
+    )
     deviation = tf.sqrt(variance)
     # The power draws the maximum down, against every class but the label's.
     drawn = (1.0 - one_hot) * power * variance
@@ -272,13 +277,14 @@ def _nodes(
     alive = mean + REACH * deviation + HIGHEST_GUMBEL > low
     structures = _least_resolved(alive, mean + GUMBEL_PLACE, width)
     # The rule is one for a Gaussian: that which reaches from one end to the other.
-    middle, reach = 0.5 * (low + high), 0.5 * (high - low) / REACH
+    middle = 0.5 * (low + high)
+    reach = 0.5 * (high - low) / REACH
     ones = tf.ones_like(middle)
     # The most nodes. Wider Gaussians, of which the rises are ever smaller parts, have
     # errors of 1e-5.
-    number = NUM_NODES if largest_step is None else 112
+    count = NUM_NODES if largest_step is None else 112
     rule = stretched_nodes(
-        middle, reach**2, ones, structures, no_tilt(middle, reach), number, largest_step
+        middle, reach**2, ones, structures, no_tilt(middle, reach), count, largest_step
     )
     z = rule.offset / reach
     log_spacing = tf.math.log(rule.weights * reach) + 0.5 * (
@@ -319,7 +325,9 @@ def _softmax(
     likelihood: Softmax, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
     # In double precision always: the shift by the power times the variance cancels.
-    mean, variance, power = (tf.cast(part, tf.float64) for part in (Fmu, Fvar, alpha))
+    mean, variance, power = (
+        tf.cast(values, tf.float64) for values in (Fmu, Fvar, alpha)
+    )
     label = tf.cast(Y[:, 0], tf.int32)
     return tf.cast(
         _softmax_log_power_expectation(label, mean, variance, power), Fmu.dtype

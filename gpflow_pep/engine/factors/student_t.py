@@ -28,7 +28,8 @@ def _student_t(
         - 0.5 * (tf.math.log(df) + np.log(np.pi))
         - tf.math.log(scale)
     )
-    factor, root = 0.5 * (df + 1.0), scale * tf.sqrt(df)
+    factor = 0.5 * (df + 1.0)
+    root = scale * tf.sqrt(df)
     tiny = np.finfo(Y.dtype.as_numpy_dtype).tiny
 
     def log_prob(f: Tensor) -> Tensor:
@@ -44,10 +45,11 @@ def _student_t(
         # the cubic u^3 - u^2 + (b + c) u - b, with b = root^2 / (y - m)^2 and c = c_0 /
         # (y - m)^2.
         best = search_mode(log_prob, mean, variance, alpha, structures)
-        distance, by_power = Y - mean, tf.maximum(alpha * variance, tiny)
+        distance = Y - mean
+        by_power = tf.maximum(alpha * variance, tiny)
         b, c = (
-            part / tf.square(distance)
-            for part in (tf.square(root), (df + 1.0) * by_power)
+            values / tf.square(distance)
+            for values in (tf.square(root), (df + 1.0) * by_power)
         )
         m = tf.sqrt(tf.maximum(1.0 - 3.0 * (b + c), 0.0)) / 3.0
         cosine = (1.0 / 27.0 + 0.5 * b - (b + c) / 6.0) / m**3

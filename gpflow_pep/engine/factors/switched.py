@@ -32,13 +32,13 @@ def _switched(
     count = len(likelihood.likelihoods)
     alpha = tf.broadcast_to(alpha, tf.shape(Fmu)[:1])
     which = tf.cast(Y[:, -1], tf.int32)
-    parts = [
+    log_probs = [
         tf.dynamic_partition(rows, which, count)
         for rows in (X, Fmu, Fvar, Y[:, :-1], alpha)
     ]
     results = [
         implementation_for(component)(component, *rows)
-        for component, *rows in zip(likelihood.likelihoods, *parts)
+        for component, *rows in zip(likelihood.likelihoods, *log_probs)
     ]
     rows_of = tf.dynamic_partition(tf.range(tf.shape(Y)[0]), which, count)
     return tf.ensure_shape(tf.dynamic_stitch(rows_of, results), Fmu.shape[:1])
@@ -46,15 +46,16 @@ def _switched(
 
 @support.register(SwitchedLikelihood)
 def _support_of_each(likelihood: SwitchedLikelihood, Y: AnyNDArray) -> Support:
-    parts, which = likelihood.likelihoods, Y[:, -1]
-    known, numbers = whole_numbers(which, len(parts))
+    choices = likelihood.likelihoods
+    which = Y[:, -1]
+    known, numbers = whole_numbers(which, len(choices))
     inside = np.concatenate([np.ones_like(Y[:, :-1], bool), known[:, None]], axis=1)
     texts = []
-    for number, part in enumerate(parts):
-        rows = which == number
-        rule = support.dispatch_or_raise(type(part))
-        inside[rows, :-1], text = rule(part, Y[rows, :-1])
-        texts.append(f"{text} if the last column is {number}")
+    for place, choice in enumerate(choices):
+        rows = which == place
+        rule = support.dispatch_or_raise(type(choice))
+        inside[rows, :-1], text = rule(choice, Y[rows, :-1])
+        texts.append(f"{text} if the last column is {place}")
     return Support(inside, f"in the last column {numbers}, and {', '.join(texts)},")
 
 
@@ -67,10 +68,11 @@ layout.register(SwitchedLikelihood)(
 def _traits(likelihood: SwitchedLikelihood) -> Traits:
     def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
         # As GPflow's, under each of them: no last column names that of a new row.
-        parts = [
-            predict_mean_and_var(part, X, Fmu, Fvar) for part in likelihood.likelihoods
+        moments = [
+            predict_mean_and_var(choice, X, Fmu, Fvar)
+            for choice in likelihood.likelihoods
         ]
-        means, variances = zip(*parts)
+        means, variances = zip(*moments)
         return tf.concat(means, axis=1), tf.concat(variances, axis=1)
 
     return Traits(predict=predict)

@@ -116,7 +116,8 @@ def integrated_moments(
         return _conditional_moments(likelihood, X, F)
 
     means, variances = (
-        [part] if scalar else tf.split(part, num_latent, 1) for part in (Fmu, Fvar)
+        [moment] if scalar else tf.split(moment, num_latent, 1)
+        for moment in (Fmu, Fvar)
     )
     return expected_moments(given_f, X, means, variances)
 
@@ -175,9 +176,11 @@ class _Integrals(NamedTuple):
         message += " _predict_mean_and_var."
         numbers = {"Largest relative error": tf.reduce_max(missed)}
         warn(AccuracyWarning, tf.reduce_any(missed > 1e-4), message, numbers)
-        columns, weights = [], []
+        columns = []
+        weights = []
         for m, v, ends in zip(self.means, self.variances, all_ends):
-            narrow, centre = find_narrow(v), tf.stop_gradient(m)
+            narrow = find_narrow(v)
+            centre = tf.stop_gradient(m)
             x, w = self._nodes(ends)
             f = centre + tf.sqrt(tf.stop_gradient(narrow.wider)) * x
             # Where the Gaussian is narrow the integral is linear in its variance.
@@ -203,7 +206,7 @@ class _Integrals(NamedTuple):
 
         def improve(_: Tensor, *all_ends: Tensor) -> tuple[Tensor, ...]:
             missed = self._missed(all_ends)
-            total = tf.add_n([tf.reduce_sum(part, axis=0) for part in missed])
+            total = tf.add_n([tf.reduce_sum(by_panel, axis=0) for by_panel in missed])
             total = tf.ensure_shape(total, self.means[0].shape)
             pairs = zip(all_ends, missed)
             moved = [
@@ -213,12 +216,12 @@ class _Integrals(NamedTuple):
                 tf.ensure_shape(*new) for new in zip(moved, shapes)
             )  # NaN stays
 
-        first = [self._first_ends(k) for k in range(len(self.means))]
-        shapes = [ends.shape for ends in first]
+        ends_by_function = [self._first_ends(k) for k in range(len(self.means))]
+        shapes = [ends.shape for ends in ends_by_function]
         total, *all_ends = tf.while_loop(
             lambda total, *_: tf.reduce_any(total > resolved),
             improve,
-            (tf.ones_like(self.means[0]), *first),
+            (tf.ones_like(self.means[0]), *ends_by_function),
             maximum_iterations=24,
         )
         return all_ends, total
@@ -228,7 +231,8 @@ class _Integrals(NamedTuple):
         at 0.
         """
         num_even, bends, _ = _RULES[len(self.means)]
-        mean, dtype = self.means[k], self.means[k].dtype
+        mean = self.means[k]
+        dtype = self.means[k].dtype
         deviation = tf.sqrt(find_narrow(self.variances[k]).wider)
 
         def column(values: AnyNDArray) -> Tensor:
@@ -256,7 +260,7 @@ class _Integrals(NamedTuple):
         """
         half = 0.5 * (ends[1:] - ends[:-1])[:, None]
         places, sizes = (
-            tf.constant(part[:, None, None], ends.dtype) for part in self._rule()
+            tf.constant(column[:, None, None], ends.dtype) for column in self._rule()
         )
         x = 0.5 * (ends[1:] + ends[:-1])[:, None] + half * places
         weights = half * sizes * tf.exp(-0.5 * x * x) / np.sqrt(2.0 * np.pi)
@@ -286,7 +290,8 @@ class _Integrals(NamedTuple):
         """Compute the last coefficients of each panel, relative to the integrals, [B,
         N, P].
         """
-        columns, weights = [], []
+        columns = []
+        weights = []
         for m, v, ends in zip(self.means, self.variances, all_ends):
             x, w = self._nodes(ends)
             columns.append(m + tf.sqrt(find_narrow(v).wider) * x)
@@ -336,10 +341,12 @@ def _moved(ends: Tensor, missed: Tensor) -> Tensor:
     """
     share = missed**0.25
     share = tf.math.divide_no_nan(share, tf.reduce_sum(share, axis=0))
-    number = int(ends.shape[0]) - 1
-    share = 0.75 * share + 0.25 / number
+    num_panels = int(ends.shape[0]) - 1
+    share = 0.75 * share + 0.25 / num_panels
     upper = tf.cumsum(share, axis=0)
-    steps = tf.cast(tf.linspace(0.0, 1.0, number + 1), ends.dtype)[:, None, None, None]
+    steps = tf.cast(tf.linspace(0.0, 1.0, num_panels + 1), ends.dtype)[
+        :, None, None, None
+    ]
     # How much of each old panel lies below a new end.
     part = tf.clip_by_value((steps - (upper - share)) / share, 0.0, 1.0)
     return ends[0] + tf.reduce_sum(part * (ends[1:] - ends[:-1]), axis=1)

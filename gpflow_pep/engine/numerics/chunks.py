@@ -74,7 +74,8 @@ def plan(
     Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N
     matrices.
     """
-    size, known = num_inducing or 1, X.shape[0]
+    size = num_inducing or 1
+    known = X.shape[0]
     fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
     chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // size)
     return Plan(
@@ -90,8 +91,8 @@ def row_chunks(rows: Tensors, chunk_size: int, columns: Tensors = None) -> Chunk
     :param columns: None, or tensors cut along their last axis, of length N: ``take``
         then gives pairs of rows and columns.
     """
-    some = tf.nest.flatten(rows)[0]
-    total = tf.shape(some)[0] if some.shape[0] is None else some.shape[0]
+    values = tf.nest.flatten(rows)[0]
+    total = tf.shape(values)[0] if values.shape[0] is None else values.shape[0]
     count, size = _equal_chunks(total, chunk_size)
     remainder = total - (count - 1) * size
 
@@ -205,9 +206,9 @@ def sum_over_chunks(
     return _sum_over_chunks(function, chunks, shared, keep, fixed)
 
 
-def float_variables(*parts: Any) -> list[tf.Variable]:
+def float_variables(*modules: Any) -> list[tf.Variable]:
     """List the variables of kernels, likelihoods and the like, each one once."""
-    variables = [v for part in parts for v in getattr(part, "variables", ())]
+    variables = [v for module in modules for v in getattr(module, "variables", ())]
     return list({id(v): v for v in variables if v.dtype.is_floating}.values())
 
 
@@ -240,10 +241,8 @@ def _sum_over_chunks(
             watched = [*fixed, *read]
 
             def chunk_gradients(rows: Tensors, *args: tf.Tensor) -> list[tf.Tensor]:
-                shared, upstream = (
-                    args[: len(args) - num_sums],
-                    args[len(args) - num_sums :],
-                )
+                shared = args[: len(args) - num_sums]
+                upstream = args[len(args) - num_sums :]
                 with own_tape([*shared, *watched]) as tape:
                     value = tf.nest.flatten(on_chunk(rows, *shared))
                 by_all = tape.gradient(
@@ -301,8 +300,11 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
         tf.reshape(array.stack(), [-1, *shape[1:]]) if known else array.concat()
         for array, shape in zip(arrays, shapes, strict=True)
     ]
-    whole = [tf.concat(parts, axis=0) for parts in zip(head, rest, strict=True)]
-    return tf.nest.pack_sequence_as(structure, whole)
+    joined = [
+        tf.concat(pieces_of_result, axis=0)
+        for pieces_of_result in zip(head, rest, strict=True)
+    ]
+    return tf.nest.pack_sequence_as(structure, joined)
 
 
 def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:

@@ -67,14 +67,14 @@ def gmres(
 
     def step(state: _State) -> tuple[_State]:
         V = state.basis
-        new, column = times(V[-1]), tf.zeros_like(V[:, 0])
+        new = times(V[-1])
+        column = tf.zeros_like(V[:, 0])
         for _ in range(2):  # once is not enough where rounding errors matter
             along = tf.linalg.matvec(V, new)
-            column, new = (
-                column + along,
-                new - tf.linalg.matvec(V, along, transpose_a=True),
-            )
-        length, column = tf.norm(new), tf.linalg.matvec(state.rotations, column)
+            column = column + along
+            new = new - tf.linalg.matvec(V, along, transpose_a=True)
+        length = tf.norm(new)
+        column = tf.linalg.matvec(state.rotations, column)
         pivot = tf.sqrt(tf.square(column[-1]) + tf.square(length))
         largest = tf.reduce_max(tf.pad(tf.linalg.diag_part(state.triangle), [[1, 0]]))
         state = state._replace(num_products=state.num_products + 1)
@@ -89,10 +89,8 @@ def gmres(
             ),
         )
 
-    square, columns = (
-        tf.TensorShape([None, None]),
-        tf.TensorShape([None, right.shape[0]]),
-    )
+    square = tf.TensorShape([None, None])
+    columns = tf.TensorShape([None, right.shape[0]])
     scalar = tf.TensorShape([])
     (end,) = tf.while_loop(
         lambda state: state.goes_on,
@@ -124,13 +122,13 @@ def _extended(
     :param column: What is inside, [k + 1], rotated as H is.
     :param pivot: The norm of the last number of it and ``length``.
     """
-    cosine, sine = column[-1] / pivot, length / pivot
+    cosine = column[-1] / pivot
+    sine = length / pivot
     rotations = tf.pad(state.rotations, [[0, 0], [0, 1]])
-    along, across = (
-        rotations[-1:],
-        tf.one_hot([tf.size(column)], tf.size(column) + 1, dtype=new.dtype),
-    )
-    first, left_over = cosine * along + sine * across, cosine * across - sine * along
+    along = rotations[-1:]
+    across = tf.one_hot([tf.size(column)], tf.size(column) + 1, dtype=new.dtype)
+    first = cosine * along + sine * across
+    left_over = cosine * across - sine * along
     triangle = tf.pad(state.triangle, [[0, 1], [0, 0]])
     last_column = tf.concat([column[:-1], pivot[None]], axis=0)[:, None]
     return _State(

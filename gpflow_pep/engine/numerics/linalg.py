@@ -79,7 +79,7 @@ def _lower_of_product(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
         (stop, tf.matmul(_rows(A, start, stop), _rows(B, 0, stop), transpose_b=True))
         for start, stop in _row_blocks(size)
     ]
-    rows = [tf.pad(part, [[0, 0], [0, 0], [0, size - stop]]) for stop, part in upper]
+    rows = [tf.pad(block, [[0, 0], [0, 0], [0, size - stop]]) for stop, block in upper]
     full = tf.concat([*rows, last[1]], axis=-2) if rows else last[1]
     return tf.linalg.band_part(full, -1, 0)
 
@@ -123,10 +123,8 @@ def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     @tf.custom_gradient
     def product(W: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            by_W, by_B = (
-                _lower_of_product(upstream, B),
-                _adjoint_lower_matmul(W, upstream),
-            )
+            by_W = _lower_of_product(upstream, B)
+            by_B = _adjoint_lower_matmul(W, upstream)
             return sum_like(by_W, W), sum_like(by_B, B)
 
         blocks = _row_blocks(_num_rows(W))
@@ -162,11 +160,11 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         A: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[..., Any]]:
         weights = tf.expand_dims(weights, 1)
-        left = A * weights
+        weighted = A * weights
         if len(_row_blocks(_num_rows(A))) > 1:
-            full = mirrored(_lower_of_product(left, A))
+            full = mirrored(_lower_of_product(weighted, A))
         else:
-            full = tf.matmul(left, A, transpose_b=True)
+            full = tf.matmul(weighted, A, transpose_b=True)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             # One product instead of the two that automatic differentiation would need.
@@ -227,7 +225,8 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """
     K = tf.stop_gradient(K)
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
-    size, eps = _num_rows(K), float(np.finfo(K.dtype.as_numpy_dtype).eps)
+    size = _num_rows(K)
+    eps = float(np.finfo(K.dtype.as_numpy_dtype).eps)
     rounding = scale * (
         eps * (size if isinstance(size, int) else tf.cast(size, K.dtype))
     )
@@ -244,8 +243,10 @@ def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         jitter = tf.where(succeeded(L), jitter, larger)
         return jitter, tf.linalg.cholesky(K + jitter[..., None, None] * eye)
 
-    first = tf.zeros_like(scale), tf.linalg.cholesky(K)
-    jitter, L = map(tf.stop_gradient, tf.while_loop(unfinished, escalate, first))
+    without_jitter = tf.zeros_like(scale), tf.linalg.cholesky(K)
+    jitter, L = map(
+        tf.stop_gradient, tf.while_loop(unfinished, escalate, without_jitter)
+    )
     numbers = {"Jitter": jitter, "mean of the diagonal": scale}
     warn(JitterWarning, tf.reduce_any(jitter > 0), _JITTER_ADDED, numbers)
     return jitter, L
@@ -338,7 +339,8 @@ def factorise_with_jitter(K: tf.Tensor) -> Factor:
     """Do so where more may have to be added to the diagonal: see
     :func:`jitter_needed`.
     """
-    L, tried = _with_jitter(K)[1], _TRIED.get()
+    L = _with_jitter(K)[1]
+    tried = _TRIED.get()
     if tried is not None and tried[0] is _graph():
         tried[1].append(tf.reduce_all(tf.math.is_finite(L)))
         L = tf.where(tried[1][-1], L, identity_like(K))

@@ -28,11 +28,11 @@ def nearest_rows(X: Array) -> Search:
 
     def of_some(new: Array, m: int) -> npt.NDArray[np.intp]:
         distances = squares - 2.0 * new @ X.T
-        some = np.argpartition(distances, m - 1, axis=1)[:, :m]
+        candidates = np.argpartition(distances, m - 1, axis=1)[:, :m]
         order = np.argsort(
-            np.take_along_axis(distances, some, axis=1), axis=1, kind="stable"
+            np.take_along_axis(distances, candidates, axis=1), axis=1, kind="stable"
         )
-        return np.take_along_axis(some, order, axis=1)
+        return np.take_along_axis(candidates, order, axis=1)
 
     def search(new: Array, m: int) -> npt.NDArray[np.int32]:
         if m == 0 or len(new) == 0:

@@ -34,8 +34,8 @@ def _log1p_over(t: tf.Tensor) -> tf.Tensor:
     t_far = tf.where(near, tf.ones_like(t), t)
     column = [-1, *[1] * t.shape.rank]
     first, second = (
-        tf.constant(part.reshape(column), t.dtype)
-        for part in (1.0 / _WEIGHTS, _NODES / _WEIGHTS)
+        tf.constant(coefficients.reshape(column), t.dtype)
+        for coefficients in (1.0 / _WEIGHTS, _NODES / _WEIGHTS)
     )
     integral = tf.reduce_sum(
         tf.math.reciprocal(first + second * tf.expand_dims(t_near, 0)), 0

@@ -92,7 +92,8 @@ class _Stretch(NamedTuple):
         grown = tf.exp(t)
         shrunk = 1.0 / grown
         scale = self.resolution / self.step
-        linear, half_mu = scale * (1.0 - self.mu), scale * (0.5 * self.mu)
+        linear = scale * (1.0 - self.mu)
+        half_mu = scale * (0.5 * self.mu)
         y = linear * t + half_mu * (grown - shrunk)
         root = tf.sqrt(y * y + 1.0)
         x = self.centre + tf.sign(y) * (self.step * tf.math.log(tf.abs(y) + root))
@@ -103,7 +104,8 @@ class _Stretch(NamedTuple):
         monotonically.
         """
         y = self.step / self.resolution * tf.sinh((x - self.centre) / self.step)
-        size, linear = tf.abs(y), 1.0 - self.mu
+        size = tf.abs(y)
+        linear = 1.0 - self.mu
         t = tf.asinh(size / self.mu)
         t = tf.where(size < t * linear, size / (1.0 - 0.999 * self.mu), t)
         for _ in range(4):
@@ -112,12 +114,12 @@ class _Stretch(NamedTuple):
         return tf.sign(y) * t
 
 
-def _even_column(start: float, number: TensorType, dtype: tf.DType) -> tf.Tensor:
+def _even_column(start: float, count: TensorType, dtype: tf.DType) -> tf.Tensor:
     """Make even steps up to 1, [Q, 1, 1], by fewer operations than the 75 of
     ``tf.linspace``.
     """
-    part = tf.range(number, dtype=dtype) / tf.cast(number - 1, dtype)
-    return (start + (1.0 - start) * part)[:, None, None]
+    share = tf.range(count, dtype=dtype) / tf.cast(count - 1, dtype)
+    return (start + (1.0 - start) * share)[:, None, None]
 
 
 def _compose(
@@ -168,10 +170,8 @@ def stretched_nodes(
     :param largest_step: Of the stretched variable: there are fewer nodes where this
         suffices for all rows. None: there are not.
     """
-    constant_mean, deviation = (
-        tf.stop_gradient(mean),
-        tf.sqrt(tf.stop_gradient(variance)),
-    )
+    constant_mean = tf.stop_gradient(mean)
+    deviation = tf.sqrt(tf.stop_gradient(variance))
     moved = tf.stop_gradient(alpha * mode.slope) * deviation
     # A factor that is not log-concave may leave a second peak near the Gaussian's own
     # mean.
@@ -192,13 +192,13 @@ def stretched_nodes(
         for structure in structures
     ]
     stretches, ends = _compose(standard, low, high)
-    number: TensorType = num_nodes
+    count: TensorType = num_nodes
     if largest_step is not None and sizes_may_vary():
         steps = tf.math.ceil(tf.reduce_max(ends[1] - ends[0]) / largest_step)
-        number = (
+        count = (
             tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1
         )  # NaN gives the most
-    fraction = _even_column(0.0, number, mean.dtype)
+    fraction = _even_column(0.0, count, mean.dtype)
     x = ends[0] + (ends[1] - ends[0]) * fraction
     spacing = tf.ones_like(x)
     for stretch in reversed(stretches):
@@ -211,7 +211,8 @@ def stretched_nodes(
     weights = weights / tf.reduce_sum(weights, axis=0)
     x = x - tf.reduce_sum(weights * x, axis=0)
     x = x / tf.sqrt(tf.reduce_sum(weights * x * x, axis=0))
-    x, weights = tf.stop_gradient(x), tf.stop_gradient(weights)
+    x = tf.stop_gradient(x)
+    weights = tf.stop_gradient(weights)
     offset = deviation * (x + moved) + (constant_mean - mean)
     drift = alpha * tf.stop_gradient(mode.slope)
     weights = reweigh(
@@ -267,11 +268,13 @@ def search_mode(
         return alpha * log_factor(mean + deviation * x) - 0.5 * x * x
 
     fraction = _even_column(0.0, _SEARCH_NODES, mean.dtype)
-    low, high = -REACH * tf.ones_like(mean), REACH * tf.ones_like(mean)
+    low = -REACH * tf.ones_like(mean)
+    high = REACH * tf.ones_like(mean)
     places = [(structure.centre - mean) / deviation for structure in structures]
     extents = [structure.extent / deviation for structure in structures]
     for place, extent in zip(places, extents):
-        low, high = tf.minimum(low, place - extent), tf.maximum(high, place + extent)
+        low = tf.minimum(low, place - extent)
+        high = tf.maximum(high, place + extent)
     # A narrow peak escapes the grid, and is in a structure.
     top = tf.reduce_max(exponent(low + (high - low) * fraction), axis=0)
     for place, extent in zip(places, extents):
@@ -309,10 +312,10 @@ def zoom_in(
         hot = tf.one_hot(best, _SEARCH_NODES, axis=0, dtype=x.dtype)
         at_end = (best == 0) | (best == _SEARCH_NODES - 1)
         # To the lower one of the neighbours.
-        left, right = (
+        low, high = (
             tf.reduce_sum(tf.roll(hot, by, axis=0) * values, axis=0) for by in (-1, 1)
         )
-        drop = tf.reduce_max(values, axis=0) - tf.minimum(left, right)
+        drop = tf.reduce_max(values, axis=0) - tf.minimum(low, high)
         step = 2.0 * reach / (_SEARCH_NODES - 1.0)
         finer = at_end | (drop > 0.5) | (step > 1.0)
         width = step * tf.math.rsqrt(2.0 * tf.maximum(drop, _SMALL_DROP))

@@ -15,7 +15,8 @@ Array = npt.NDArray[np.float64]
 #: exp(-exp(-x)) is Phi((x - CENTRE) / WIDTH) plus Gaussian bumps, each of a place, a
 #: standard deviation and a height: by nonlinear least squares in all of them, of the
 #: error over min(1, e^x).
-CENTRE, WIDTH = 0.60827, 0.77506
+CENTRE = 0.60827
+WIDTH = 0.77506
 BUMPS = (
     (-2.11952, 0.41636, -0.000442866),
     (-1.80746, 0.48810, 0.003032531),
@@ -29,9 +30,11 @@ BUMPS = (
     (7.27147, 2.09090, -0.000074040),
 )
 #: A Gumbel variable is below the one with probability 2e-24, above the other with 2e-9.
-LOWEST_GUMBEL, HIGHEST_GUMBEL = -4.0, 20.0
+LOWEST_GUMBEL = -4.0
+HIGHEST_GUMBEL = 20.0
 #: Its mean and variance, roughly.
-GUMBEL_PLACE, GUMBEL_VARIANCE = 1.0, 1.2
+GUMBEL_PLACE = 1.0
+GUMBEL_VARIANCE = 1.2
 #: Of a distribution function and density, relative to the normal distribution's tail.
 SMALLEST = 1e-30
 #: With 80 nodes probabilities of 2 to 6 classes err by 4e-8 at most, also relative to
@@ -40,7 +43,8 @@ NUM_NODES = 80
 #: The scale of a rise and half its length, in the standard deviations of its variable,
 #: and how many are resolved beside the narrowest. A scale of .7 takes a third more
 #: nodes to the same errors.
-RISE_RESOLUTION, RISE_EXTENT = 1.0, 6.0
+RISE_RESOLUTION = 1.0
+RISE_EXTENT = 6.0
 MORE_STRUCTURES = 2
 #: See :mod:`gpflow_pep.engine.numerics.quadrature`, whose rule this is.
 REACH = 8.6
@@ -70,7 +74,8 @@ def _log_cdf(x: Array, variance: Array) -> Array:
     log_tail = -0.5 * np.minimum(t, 0.0) ** 2
     cdf = np.where(t < 0.0, 0.5 * erfcx(np.maximum(-t, 0.0) / np.sqrt(2.0)), ndtr(t))
     for place, deviation, height in BUMPS:
-        precision, offset = 1.0 / (deviation**2 + variance), x - place
+        precision = 1.0 / (deviation**2 + variance)
+        offset = x - place
         bump = np.exp(-0.5 * precision * offset**2 - log_tail)
         cdf += height * deviation * np.sqrt(precision) * bump
     return np.asarray(log_tail + np.log(np.maximum(cdf, SMALLEST)))
@@ -97,7 +102,8 @@ class _Stretch(NamedTuple):
     def inverse(self, x: Array) -> Array:
         """Compute t, nearly."""
         y = self.step / self.resolution * np.sinh((x - self.centre) / self.step)
-        size, linear = np.abs(y), 1.0 - self.mu
+        size = np.abs(y)
+        linear = 1.0 - self.mu
         t = np.arcsinh(size / self.mu)
         t = np.where(size < t * linear, size / (1.0 - 0.999 * self.mu), t)
         for _ in range(4):
@@ -113,10 +119,14 @@ def _nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
     deviation = np.sqrt(variance)
     low = np.max(mean - REACH * deviation, axis=1) + LOWEST_GUMBEL
     high = np.max(mean + REACH * deviation, axis=1) + HIGHEST_GUMBEL
-    middle, unit = 0.5 * (low + high), 0.5 * (high - low) / REACH
-    width, centre = np.sqrt(variance + GUMBEL_VARIANCE), mean + GUMBEL_PLACE
+    middle = 0.5 * (low + high)
+    unit = 0.5 * (high - low) / REACH
+    width = np.sqrt(variance + GUMBEL_VARIANCE)
+    centre = mean + GUMBEL_PLACE
     alive = mean + REACH * deviation + HIGHEST_GUMBEL > low[:, None]
-    rows, score, nearest = np.arange(len(mean)), np.where(alive, width, np.inf), np.inf
+    rows = np.arange(len(mean))
+    score = np.where(alive, width, np.inf)
+    nearest = np.inf
     chosen: list[Array] = []
     for _ in range(1 + MORE_STRUCTURES):
         chosen.insert(0, np.argmin(score, axis=1))
@@ -128,10 +138,12 @@ def _nodes(mean: Array, variance: Array) -> tuple[Array, Array]:
         score = np.where(alive, width / nearest, np.inf)
     ends = np.full((2, len(mean)), REACH) * np.array([[-1.0], [1.0]])
     places = [np.clip((centre[rows, k] - middle) / unit, -REACH, REACH) for k in chosen]
-    points, slopes = np.stack([*ends, *places]), np.ones((len(chosen), len(mean)))
+    points = np.stack([*ends, *places])
+    slopes = np.ones((len(chosen), len(mean)))
     stretches: list[_Stretch] = []
     for k in chosen:
-        step, scale = 1.0 if stretches else 2.0, width[rows, k] / unit / slopes[0]
+        step = 1.0 if stretches else 2.0
+        scale = width[rows, k] / unit / slopes[0]
         resolution = np.minimum(RISE_RESOLUTION * scale, step)
         mu = 1.0 / np.cosh(np.minimum(RISE_EXTENT * scale, step) / resolution)
         stretches.append(_Stretch(points[2], resolution, mu, step))

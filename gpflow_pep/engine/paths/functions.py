@@ -90,10 +90,11 @@ class Paths(tf.Module):
             )
         self.num_paths = checks.check_positive("num_paths", num_paths)
         num_features = checks.check_positive("num_features", num_features)
-        self._state, self._seed = state, checks.check_seed(seed)
+        self._state = state
+        self._seed = checks.check_seed(seed)
         parts, q = state()
         self._parts = _PartsOfPaths(parts).copy()
-        self._q = [tf.Variable(part, trainable=False) for part in q]
+        self._q = [tf.Variable(tensor, trainable=False) for tensor in q]
         self._draws = self._create(num_features)
         self._chunk_size = min(draws.chunk_size for draws in self._draws)
         self._draw()
@@ -105,16 +106,18 @@ class Paths(tf.Module):
             if self._of_latents
             else [self._parts.kernel]
         )
-        number = max(len(kernels), len(variables))  # 1 where all share both, or L
+        num_functions = max(
+            len(kernels), len(variables)
+        )  # 1 where all share both, or L
         origin = np.mean(points_and_blur(variables[0])[0], axis=0)
         # Or q is one Gaussian over the inducing variables of all.
-        num_latent = max(self._q[0].shape[1], number)
-        draws = Draws(self.num_paths, num_latent // number, num_features, origin)
+        num_latent = max(self._q[0].shape[1], num_functions)
+        draws = Draws(self.num_paths, num_latent // num_functions, num_features, origin)
         return [
             PosteriorDraws(
                 kernels[k % len(kernels)], variables[k % len(variables)], draws
             )
-            for k in range(number)
+            for k in range(num_functions)
         ]
 
     @property
@@ -126,11 +129,12 @@ class Paths(tf.Module):
 
     def _draw(self) -> None:
         random = np.random.default_rng(self._seed)
-        seen, noise = [], []
+        seen = []
+        noise = []
         for draws in self._draws:
             seen.append(draws.resample(random))
             noise.append(random.standard_normal(seen[-1].shape))
-        mean, root = (np.asarray(part, np.float64) for part in self._q)
+        mean, root = (np.asarray(tensor, np.float64) for tensor in self._q)
         # [S, L, M] of every latent function, or [S, 1, Q M] under one Gaussian over
         # those of all.
         drawn = np.concatenate(noise, axis=1).reshape(self.num_paths, *root.shape[:2])
@@ -175,7 +179,8 @@ class Paths(tf.Module):
         """Evaluate each path at inputs of its own, [S, N, D]; others are refused."""
         Xnew = tf.convert_to_tensor(Xnew)
         if Xnew.shape.rank != 3 or Xnew.shape[0] not in (None, self.num_paths):
-            got, expected = f"shape {tuple(Xnew.shape)}", f"[{self.num_paths}, N, D]"
+            got = f"shape {tuple(Xnew.shape)}"
+            expected = f"[{self.num_paths}, N, D]"
             remedy = (
                 "Pass inputs for each path. If all paths have the same inputs, call"
                 " the paths."

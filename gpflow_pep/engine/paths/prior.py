@@ -81,8 +81,10 @@ class _ProductDraws(tf.Module):
         scale = 1.0
         if self.frequencies is not None:
             size = tuple(self.frequencies.shape)[:-1]
-            parts = zip(self._waves(), self._num_angles, strict=True)
-            drawn = [waves.draw(random, (*size, number)) for waves, number in parts]
+            factors = zip(self._waves(), self._num_angles, strict=True)
+            drawn = [
+                waves.draw(random, (*size, num_angles)) for waves, num_angles in factors
+            ]
             assign(self.frequencies, np.concatenate(drawn, axis=-1))
             scale = size[-1] ** -0.5
         assign(self.weights, scale * random.standard_normal(tuple(self.weights.shape)))

@@ -44,11 +44,10 @@ class PosteriorDraws(tf.Module):
             raise refusal(
                 "kernel", got, "inducing variables of its latent functions", remedy
             )
-        self.kernel, self.inducing_variable = kernel, inducing_variable
-        self.prior, size = (
-            PriorDraws(kernel, draws),
-            int(inducing_variable.num_inducing),
-        )
+        self.kernel = kernel
+        self.inducing_variable = inducing_variable
+        self.prior = PriorDraws(kernel, draws)
+        size = int(inducing_variable.num_inducing)
         self.coefficients = variable(draws.num_paths, draws.num_functions, size)
         """[S, C, M], c."""
         self.chunk_size = max(
@@ -108,7 +107,7 @@ class PosteriorDraws(tf.Module):
 
 def _solved(L: AnyNDArray, v: AnyNDArray, u: AnyNDArray) -> AnyNDArray:
     """Compute c, [S, C, M]."""
-    columns = [part.reshape(-1, len(L)).T for part in (v, u)]
+    columns = [values.reshape(-1, len(L)).T for values in (v, u)]
     whitened = columns[0] - solve_triangular(L, columns[1], lower=True)
     return solve_triangular(L, whitened, lower=True, trans=1).T.reshape(v.shape)
 

@@ -63,7 +63,9 @@ class ContextRowsPosterior(ComputedPosterior):
         chunk_size: int | None,
         precompute_cache: PrecomputeCacheType | str | None,
     ) -> None:
-        self._blocks, self.near, self._chunk_size = blocks, near, chunk_size
+        self._blocks = blocks
+        self.near = near
+        self._chunk_size = chunk_size
         self._tree: Search | None = None
         super().__init__(compute, parts, precompute_cache)
 
@@ -74,7 +76,8 @@ class ContextRowsPosterior(ComputedPosterior):
 
     def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:
         X = tf.convert_to_tensor(Context(*cache).X)
-        Xnew, columns = tf.convert_to_tensor(Xnew, X.dtype), X.shape[1]
+        Xnew = tf.convert_to_tensor(Xnew, X.dtype)
+        columns = X.shape[1]
         if Xnew.shape.rank != 2:
             expected = f"[N, {columns}], two axes and the columns of X"
             raise checks.refusal(
@@ -100,8 +103,10 @@ class ContextRowsPosterior(ComputedPosterior):
         context = Context(*map(tf.convert_to_tensor, cache))
         m = self._num_near(near, context.X.shape[0])
         self._check_request(m, blocks, context.mean.shape[0] != 0, full_cov)
-        parts, options = self._parts, (full_cov, self._chunk_size)
-        X, scaled = context.X / context.scales, Xnew / context.scales
+        parts = self._parts
+        options = (full_cov, self._chunk_size)
+        X = context.X / context.scales
+        scaled = Xnew / context.scales
         if blocks is not None and self._blocks is not None:
             place = _places_of(self._blocks, blocks, X, scaled)
             mean, covariance = predict_from_blocks(
@@ -195,22 +200,22 @@ def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
     :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks, or if
         the noise variance is not above 0.
     """
-    number, noise_variance = near if isinstance(near, NearRows) else (near, None)
-    is_number = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-    if not is_number or number < 0 or (num_data is not None and number > num_data):
+    count, noise_variance = near if isinstance(near, NearRows) else (near, None)
+    is_number = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
+    if not is_number or count < 0 or (num_data is not None and count > num_data):
         most = "the number of rows" if num_data is None else num_data
         expected = f"an integer from 0 to {most}, the training rows that there are"
         remedy = "Choose another number, often 10 to 30."
-        raise checks.refusal("near", repr(number), expected, remedy)
-    if number and has_blocks:
-        got = f"{number} for a model with blocks"
+        raise checks.refusal("near", checks.as_code(count), expected, remedy)
+    if count and has_blocks:
+        got = f"{count} for a model with blocks"
         remedy = f"Leave them out and give blocks, such as blocks={NEAREST!r}."
         raise checks.refusal("near", got, "0", remedy)
     if noise_variance is not None:
         checks.check_real(
             "near: noise_variance", noise_variance, "(0, inf)", "None: the model's."
         )
-    return NearRows(int(number), noise_variance)
+    return NearRows(int(count), noise_variance)
 
 
 def _one_empty_block() -> BlockRows:
@@ -228,7 +233,7 @@ def _places_of(
         if labels != NEAREST:
             expected = f"{NEAREST!r} or an integer for each row"
             remedy = f"Use {NEAREST!r} for the block with the nearest centre."
-            raise checks.refusal("blocks", repr(labels), expected, remedy)
+            raise checks.refusal("blocks", checks.as_code(labels), expected, remedy)
         member = tf.repeat(tf.range(num_blocks), blocks.start[1:] - blocks.start[:-1])
         centres = tf.math.unsorted_segment_mean(
             tf.gather(X, blocks.rows), member, num_blocks
@@ -238,10 +243,11 @@ def _places_of(
         labels = tf.convert_to_tensor(labels)
     except (TypeError, ValueError, OverflowError):
         labels = tf.constant("")
-    number = Xnew.shape[0]
-    if not labels.dtype.is_integer or not labels.shape.is_compatible_with([number]):
+    num_new = Xnew.shape[0]
+    if not labels.dtype.is_integer or not labels.shape.is_compatible_with([num_new]):
         expected = (
-            f"an integer for each of the {number or 'new'} rows, the label of its block"
+            f"an integer for each of the {num_new or 'new'} rows, the label of its"
+            " block"
         )
         got = f"{labels.dtype.name} of shape {tuple(labels.shape)}"
         raise checks.refusal("blocks", got, expected, "Give as many.")

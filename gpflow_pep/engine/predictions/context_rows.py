@@ -135,7 +135,8 @@ def condition_groups(
     :param tolerance: Of sites, see
         :func:`~gpflow_pep.engine.sites.groups.infer_groups`.
     """
-    X, r = tf.gather(context.X, index), tf.gather(context.r, index)
+    X = tf.gather(context.X, index)
+    r = tf.gather(context.r, index)
     shared = parts.likelihood is not None and context.noise.shape[0] == 1
     noise = context.noise[None] if shared else tf.gather(context.noise, index)
     A, D = _project_groups(parts, context.L, tf.concat([Xnew, X], axis=1))
@@ -159,7 +160,8 @@ def _project_groups(
     K].
     """
     A, D = PartsBySubstitution(*parts).project_blocks(L, X)
-    num_groups, size = tf.shape(D)[0], tf.shape(D)[1]
+    num_groups = tf.shape(D)[0]
+    size = tf.shape(D)[1]
     M = -1 if A.shape[1] is None else A.shape[1]
     return tf.reshape(tf.transpose(A[0]), [num_groups, size, M]), D
 
@@ -170,7 +172,8 @@ def _groups_at_a_time(
     """Count groups of a new row and held ones for a chunk, of a size that is given or
     chosen.
     """
-    group, num_inducing = (index.shape[1] or 0) + 1, context.mean.shape[0] or 1
+    group = (index.shape[1] or 0) + 1
+    num_inducing = context.mean.shape[0] or 1
     return max((chunk_size or CHUNK_ELEMENTS // max(num_inducing, group)) // group, 1)
 
 
@@ -205,7 +208,7 @@ def predict_from_near_rows(
     def chunk_terms(rows: Any) -> tuple[tf.Tensor, ...]:
         X, index = rows
         conditioned = condition_groups(parts, context, X[:, None], index)
-        mean, root, variance = (part[:, 0] for part in conditioned.under(context))
+        mean, root, variance = (values[:, 0] for values in conditioned.under(context))
         if full_cov:
             return mean, root, conditioned.g[..., 0]
         return mean, variance + tf.reduce_sum(tf.square(root), axis=1)
@@ -216,8 +219,9 @@ def predict_from_near_rows(
         return moments
     mean, root, g = moments
     rows, place = tf.unique(tf.reshape(index, [-1]))
-    num_new, number = tf.shape(index)[0], tf.shape(index)[1]
-    entries = tf.stack([tf.repeat(tf.range(num_new), number), place], axis=1)
+    num_new = tf.shape(index)[0]
+    num_near = tf.shape(index)[1]
+    entries = tf.stack([tf.repeat(tf.range(num_new), num_near), place], axis=1)
     G = tf.scatter_nd(entries, tf.reshape(g, [-1]), [num_new, tf.size(rows)])
     X = tf.concat([Xnew, tf.gather(context.X, rows)], axis=0)
     D = _project_groups(parts, context.L, X[None])[1][0]
@@ -248,11 +252,14 @@ def predict_by_levels(
             tf.concat([X[:, None], tf.gather(context.X, index)], axis=1),
         )
         targets = tf.gather(context.r, index)
-        means, variances = [], []
+        means = []
+        variances = []
         for level in tf.unstack(noise):
             near_noise = level + tf.zeros_like(targets[..., 0])
             conditioned = _condition_on_rows(A, D, targets, near_noise)
-            mean, root, variance = (part[:, 0] for part in conditioned.under(context))
+            mean, root, variance = (
+                values[:, 0] for values in conditioned.under(context)
+            )
             means.append(mean)
             variances.append(variance + tf.reduce_sum(tf.square(root), axis=1))
         return tf.stack(means, axis=1), tf.stack(variances, axis=1)
@@ -286,16 +293,18 @@ def predict_from_blocks(
     """
     num_new = tf.shape(Xnew)[0]
     order = tf.argsort(block, stable=True)
-    Xnew, block = tf.gather(Xnew, order), tf.gather(block, order)
+    Xnew = tf.gather(Xnew, order)
+    block = tf.gather(block, order)
     start = _starts_of_pieces(block, num_new if full_cov else chunk_size or MIN_CHUNK)
     stop = tf.concat([start[1:], [num_new]], axis=0)
     block = tf.concat([block, [0]], axis=0)  # without new rows, one piece without rows
 
     def of_piece(k: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        b, X = block[start[k]], Xnew[start[k] : stop[k]]
+        b = block[start[k]]
+        X = Xnew[start[k] : stop[k]]
         index = blocks.rows[blocks.start[b] : blocks.start[b + 1]]
         conditioned = condition_groups(parts, context, X[None], index[None])
-        mean, root, variance = (part[0] for part in conditioned.under(context))
+        mean, root, variance = (values[0] for values in conditioned.under(context))
         if full_cov:
             columns = [start[k], num_new - stop[k]]
             return mean, root, tf.pad(conditioned.D[0], [[0, 0], columns])

@@ -101,11 +101,13 @@ def _between_rows(
     parts: Parts, A: tf.Tensor, q: PosteriorFactor, X: tf.Tensor
 ) -> tf.Tensor:
     """Compute the covariances of g between rows, [Q, Q, N, N]."""
-    columns, kernels = whitened_columns(A, q), parts.kernel.latent_kernels
-    number, size = len(columns), tf.shape(A)[1]
-    blocks: list[list[Any]] = [[None] * number for _ in range(number)]
-    for k in range(number):
-        for r in range(k, number):
+    columns = whitened_columns(A, q)
+    kernels = parts.kernel.latent_kernels
+    num_latents = len(columns)
+    size = tf.shape(A)[1]
+    blocks: list[list[Any]] = [[None] * num_latents for _ in range(num_latents)]
+    for k in range(num_latents):
+        for r in range(k, num_latents):
             product = tf.matmul(
                 columns[k][(r - k) * size :], columns[r], transpose_a=True
             )
@@ -132,11 +134,13 @@ def condition_on_outputs(
     :return: The moments, exact for Gaussian noise, and where the sites of the outputs
         ended.
     """
-    mixing, power_1 = context.mixing, tf.ones([1], g.mean.dtype)
+    mixing = context.mixing
+    power_1 = tf.ones([1], g.mean.dtype)
     prior = RowPrior(mean, mixed_marginals(mixing, g).s)
     nothing: Any = None  # rows see g, not q(v)
     parts = Parts(nothing, nothing, nothing, likelihood)
-    rows, latents = SiteRows(X, Y, power_1), Mixed(mixing)
+    rows = SiteRows(X, Y, power_1)
+    latents = Mixed(mixing)
     problem = SiteProblem(parts, rows, context.L, None, latents=latents)
 
     def given_sites(sites: Sites) -> LatentMarginals:
@@ -147,7 +151,8 @@ def condition_on_outputs(
         target, limited, proper, *_ = match_moments(
             problem, None, moments, prior, sites
         )
-        error, nil = scaled_error(sites, target, moments), tf.zeros([], mean.dtype)
+        error = scaled_error(sites, target, moments)
+        nil = tf.zeros([], mean.dtype)
         return SweepEvaluation(
             moments, target, limited, error, tf.reduce_all(proper), nil
         )
@@ -164,7 +169,7 @@ class CoregionalisedPosterior(ComputedPosterior):
     def _precompute(self) -> tuple[PrecomputedValue, ...]:
         context = self._compute()
         return tuple(
-            PrecomputedValue(part, (False,) * part.shape.rank) for part in context
+            PrecomputedValue(tensor, (False,) * tensor.shape.rank) for tensor in context
         )
 
     def _new_inputs(self, Xnew: InputData, cache: tuple[Any, ...]) -> tf.Tensor:

@@ -220,7 +220,8 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
         super().__init__(
             parts.kernel, parts.inducing_variable, mean_function=parts.mean_function
         )
-        self._compute, self._likelihood = compute, parts.likelihood
+        self._compute = compute
+        self._likelihood = parts.likelihood
         self.update_cache(PrecomputeCacheType(precompute_cache or "nocache"))
 
     @property

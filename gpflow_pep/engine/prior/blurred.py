@@ -147,11 +147,11 @@ def multiplied_out(kernel: Kernel) -> list[list[Kernel]]:
     :param kernel: A kernel of one output.
     """
     if isinstance(kernel, Sum):
-        return [product for part in kernel.kernels for product in multiplied_out(part)]
+        return [product for term in kernel.kernels for product in multiplied_out(term)]
     if isinstance(kernel, Product):
         products: list[list[Kernel]] = [[]]
-        for part in kernel.kernels:
-            products = [a + b for a in products for b in multiplied_out(part)]
+        for term in kernel.kernels:
+            products = [a + b for a in products for b in multiplied_out(term)]
         return products
     return [[kernel]]
 
@@ -165,11 +165,11 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
         points then.
     """
     products = multiplied_out(kernel)
-    for part in (part for product in products for part in product):
-        if not isinstance(part, (SquaredExponential, Constant)):
+    for factor in (factor for product in products for factor in product):
+        if not isinstance(factor, (SquaredExponential, Constant)):
             raise refusal(
                 "kernel",
-                f"{type(part).__name__} with BlurredInducingPoints",
+                f"{type(factor).__name__} with BlurredInducingPoints",
                 "a kernel with a closed form of their covariances:"
                 " SquaredExponential, Constant, and Sum and Product of these",
                 "Use such a kernel, or ordinary inducing points.",
@@ -233,7 +233,8 @@ def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tenso
     # Squares are multiplied out, to be matrix products: near the origin little is lost
     # by that.
     origin = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
-    Z, X = Z - origin, X - origin
+    Z = Z - origin
+    X = X - origin
     if C.shape.rank == 2:
         Q = p / (1.0 + p * C)
         Qz = Q * Z

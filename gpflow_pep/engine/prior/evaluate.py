@@ -168,10 +168,10 @@ def _of_python_or_tracking(name: str) -> bool:
 
 def _holds_kernels(kernel: Kernel) -> bool:
     return any(
-        isinstance(part, Kernel)
+        isinstance(item, Kernel)
         for name, value in vars(kernel).items()
         if not _of_python_or_tracking(name)
-        for part in _listed(value)
+        for item in _listed(value)
     )
 
 
@@ -185,10 +185,10 @@ def _listed(value: Any) -> list[Any]:
 
 def _centred_parts(value: Any) -> Any:
     """Replace the kernels in an attribute's value."""
-    if not any(isinstance(part, Kernel) for part in _listed(value)):
+    if not any(isinstance(item, Kernel) for item in _listed(value)):
         return value
     return tf.nest.map_structure(
-        lambda part: centred(part) if isinstance(part, Kernel) else part, value
+        lambda item: centred(item) if isinstance(item, Kernel) else item, value
     )
 
 
@@ -314,10 +314,12 @@ def convert_user_code(function: Function) -> Function:
 
     @functools.wraps(function)
     def boundary(*arguments: Any) -> Any:
-        parts = [
-            part for part in arguments if isinstance(part, tf.Module) or callable(part)
+        modules = [
+            argument
+            for argument in arguments
+            if isinstance(argument, tf.Module) or callable(argument)
         ]
-        if all(map(is_plain, parts)):
+        if all(map(is_plain, modules)):
             return function(*arguments)
         if tf.executing_eagerly():
             with recorded():  # it may open tapes
@@ -336,8 +338,9 @@ def skip_autograph(method: Function) -> Function:
 
     @functools.wraps(method)
     def chosen(self: Any, *arguments: Any, **options: Any) -> Any:
-        plain = tf.executing_eagerly() or is_plain(self)
-        return (unconverted if plain else method)(self, *arguments, **options)
+        if tf.executing_eagerly() or is_plain(self):
+            return unconverted(self, *arguments, **options)
+        return method(self, *arguments, **options)
 
     return chosen  # type: ignore[return-value]
 
@@ -353,9 +356,9 @@ def unconverted(*shapes: str) -> Callable[[Function], Function]:
 
         @functools.wraps(checked)
         def chosen(*arguments: Any, **options: Any) -> Any:
-            return (checked if tf.executing_eagerly() else traced)(
-                *arguments, **options
-            )
+            if tf.executing_eagerly():
+                return checked(*arguments, **options)
+            return traced(*arguments, **options)
 
         return tf.autograph.experimental.do_not_convert(chosen)
 
@@ -396,13 +399,15 @@ def kuf(
 ) -> tf.Tensor:
     """[(L,) M, N], prior covariances of inducing variables and f at some rows."""
     if type(kernel) in _INDEPENDENT and type(inducing_variable) in _OF_INDEPENDENT:
-        u, kernels = split_outputs(inducing_variable), kernel.latent_kernels
-        number = max(len(u), len(kernels))
-        if {len(u), len(kernels)} <= {1, number}:
-            parts = [
-                kuf(u[k % len(u)], kernels[k % len(kernels)], X) for k in range(number)
+        u = split_outputs(inducing_variable)
+        kernels = kernel.latent_kernels
+        num_latents = max(len(u), len(kernels))
+        if {len(u), len(kernels)} <= {1, num_latents}:
+            by_latent = [
+                kuf(u[k % len(u)], kernels[k % len(kernels)], X)
+                for k in range(num_latents)
             ]
-            return tf.stack(parts) if number > 1 else parts[0]
+            return tf.stack(by_latent) if num_latents > 1 else by_latent[0]
     if not _of_distance(inducing_variable, kernel, X):
         return Kuf(inducing_variable, centred(kernel), X)
     Z, X = _near_origin(*kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X))
@@ -560,7 +565,8 @@ class Parts(NamedTuple):
         if not any(map(_has_code_of_others, self)):
             return listed
         kernel, inducing_variable, mean_function, likelihood = self
-        X, Y = X[:1], tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
+        X = X[:1]
+        Y = tf.where(tf.math.is_finite(Y[:1]), Y[:1], tf.zeros_like(Y[:1]))
         with recorded(), tf.GradientTape() as tape:
             if _has_code_of_others(kernel) or _has_code_of_others(inducing_variable):
                 kuu(inducing_variable, kernel)
@@ -680,9 +686,10 @@ def project_points(
     """
     kernels = latent_kernels(kernel)
     jitter = tf.constant(default_jitter(), W.dtype)
-    A, D = [], []
+    A = []
+    D = []
     for latent in range(
-        max(len(kernels), *(part.shape[0] for part in (W, Z, same_point)))
+        max(len(kernels), *(tensor.shape[0] for tensor in (W, Z, same_point)))
     ):
         Z_latent = _take_latent(Z, latent)
         Kuf = _take_latent(

@@ -39,11 +39,11 @@ def variances_of_white(kernel: Any) -> tf.Tensor:
     """Give the variances of the latent functions that are white noise, [Q]; 0 of
     others.
     """
-    parts = kernel.latent_kernels
+    latents = kernel.latent_kernels
     zero = tf.zeros([], kernel.W.dtype)
     return tf.stack(
         [
-            tf.convert_to_tensor(part.variance) if isinstance(part, White) else zero
-            for part in parts
+            tf.convert_to_tensor(latent.variance) if isinstance(latent, White) else zero
+            for latent in latents
         ]
     )

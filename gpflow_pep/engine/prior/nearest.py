@@ -29,14 +29,16 @@ def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     :param kernel: Any kernel of one output; sums and products are looked into.
     :param X: Inputs of known width, whose standard deviations are taken.
     """
-    num_columns, dtype = X.shape[1], X.dtype
+    num_columns = X.shape[1]
+    dtype = X.dtype
     unseen = tf.fill([num_columns], tf.constant(np.inf, dtype))
-    scales, seen = unseen, np.zeros(num_columns, bool)
-    for part in _parts(kernel):
-        columns = np.arange(num_columns)[part.active_dims]
+    scales = unseen
+    seen = np.zeros(num_columns, bool)
+    for term in _parts(kernel):
+        columns = np.arange(num_columns)[term.active_dims]
         seen[columns] = True
-        if isinstance(part, Stationary):
-            lengthscales = tf.zeros(len(columns), dtype) + tf.abs(part.lengthscales)
+        if isinstance(term, Stationary):
+            lengthscales = tf.zeros(len(columns), dtype) + tf.abs(term.lengthscales)
             placed = tf.tensor_scatter_nd_update(unseen, columns[:, None], lengthscales)
             scales = tf.minimum(scales, placed)
     deviations = tf.math.reduce_std(X, axis=0)
@@ -49,8 +51,8 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
     noise.
     """
     if isinstance(kernel, Combination):
-        for part in kernel.kernels:
-            yield from _parts(part)
+        for term in kernel.kernels:
+            yield from _parts(term)
     elif not isinstance(kernel, Static):
         yield kernel
 
@@ -66,10 +68,10 @@ def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
     near = nearest_rows(X)(X[np.asarray(rows)], m + 1)
     # Of rows that are there several times, the row itself need not be among the
     # nearest.
-    others = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[
+    neighbours = np.argsort(near == np.asarray(rows)[:, None], axis=1, kind="stable")[
         :, :-1
     ]
-    return tf.constant(np.take_along_axis(near, others, axis=1), tf.int32)
+    return tf.constant(np.take_along_axis(near, neighbours, axis=1), tf.int32)
 
 
 @check_shapes("X: [N, D]", "Xnew: [S, D]", "return: [S, m]")
@@ -83,11 +85,13 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
         "near", f"{m} for fewer rows", "at most the number of rows", "Use fewer."
     )
     with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
-        X, Xnew = tf.stop_gradient(X), tf.stop_gradient(Xnew)
+        X = tf.stop_gradient(X)
+        Xnew = tf.stop_gradient(Xnew)
     centre = tf.reduce_mean(
         X, axis=0
     )  # distances from products lose the digits of a large mean
-    X, Xnew = X - centre, Xnew - centre
+    X = X - centre
+    Xnew = Xnew - centre
     squares = tf.reduce_sum(tf.square(X), axis=1)
 
     def nearest_of_chunk(new: tf.Tensor) -> tf.Tensor:

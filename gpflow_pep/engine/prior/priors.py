@@ -64,7 +64,9 @@ def check_inducing_variable(
     if not isinstance(inducing_variable, InducingVariables):
         _check_points(inducing_variable)
     inducing_variable = inducingpoint_wrapper(inducing_variable)
-    numbers = {int(part.num_inducing) for part in split_outputs(inducing_variable)}
+    numbers = {
+        int(of_latent.num_inducing) for of_latent in split_outputs(inducing_variable)
+    }
     if len(numbers) > 1:
         got = (
             f"{', '.join(map(str, sorted(numbers)))} inducing variables for different"
@@ -92,9 +94,9 @@ def check_inducing_variable(
             "Use inducing points, which suit every kernel.",
         )
     pairs = itertools.product(split_outputs(inducing_variable), latent_kernels(kernel))
-    for variables, part in pairs:
+    for variables, of_latent in pairs:
         if isinstance(variables, BlurredInducingPoints):
-            sum_of_products(part)  # refuses a kernel that has no closed form
+            sum_of_products(of_latent)  # refuses a kernel that has no closed form
     return inducing_variable
 
 
@@ -110,7 +112,8 @@ def _check_points(Z: Any) -> None:
         expected = "[M, D], or gpflow.inducing_variables"
         raise checks.refusal("inducing_variable", got, expected, remedy) from error
     if points.ndim != 2:
-        got, expected = f"shape {points.shape}", "two axes [M, D]"
+        got = f"shape {points.shape}"
+        expected = "two axes [M, D]"
         raise checks.refusal("inducing_variable", got, expected, remedy)
     if points.size:
         checks.check_finite("inducing_variable", points)
@@ -120,21 +123,22 @@ def count_columns(inducing_variable: InducingVariables) -> int | None:
     """Count the columns of X by inducing variables; None for patches, which have
     others.
     """
-    part = split_outputs(inducing_variable)[0]
-    return (
-        None
-        if isinstance(part, InducingPatches)
-        else (*(part.shape or ()), None, None)[1]
-    )
+    of_latent = split_outputs(inducing_variable)[0]
+    shape = of_latent.shape
+    if isinstance(of_latent, InducingPatches) or shape is None or len(shape) < 2:
+        return None
+    return shape[1]
 
 
 def example_inputs(inducing_variable: InducingVariables) -> tf.Tensor | None:
     """Give inputs where there are none yet: inducing inputs, or one row of zeros."""
-    number = count_columns(inducing_variable)
-    if number is None:
+    num_columns = count_columns(inducing_variable)
+    if num_columns is None:
         return None
     Z = getattr(
-        split_outputs(inducing_variable)[0], "Z", tf.zeros([1, number], default_float())
+        split_outputs(inducing_variable)[0],
+        "Z",
+        tf.zeros([1, num_columns], default_float()),
     )
     return tf.convert_to_tensor(Z)
 
@@ -143,7 +147,8 @@ def check_columns(inducing_variable: InducingVariables, X: tf.Tensor) -> None:
     """Refuse inducing inputs that have other columns than X."""
     num_columns = count_columns(inducing_variable)
     if None not in (num_columns, X.shape[1]) and num_columns != X.shape[1]:
-        got, expected = f"{num_columns} column(s)", f"{X.shape[1]}, as in X"
+        got = f"{num_columns} column(s)"
+        expected = f"{X.shape[1]}, as in X"
         remedy = "Pass inducing inputs in the space of X."
         raise checks.refusal("inducing_variable", got, expected, remedy)
 
@@ -199,22 +204,18 @@ def check_independent(
             " model"
         )
         remedy += " for each output."
-        got, expected = (
-            type(inducing_variable).__name__,
-            "one set of inducing variables for all latent functions",
-        )
+        got = type(inducing_variable).__name__
+        expected = "one set of inducing variables for all latent functions"
         raise checks.refusal("inducing_variable", got, expected, remedy)
     numbers = {}
     if several:
         numbers["kernel"] = int(kernel.num_latent_gps)
     if separate:
         numbers["inducing_variable"] = len(inducing_variable.inducing_variable_list)
-    for name, number in numbers.items():
-        if number != num_latent:
-            got, expected = (
-                f"{number} of one output each",
-                f"{num_latent}, one for each latent",
-            )
+    for name, count in numbers.items():
+        if count != num_latent:
+            got = f"{count} of one output each"
+            expected = f"{num_latent}, one for each latent"
             raise checks.refusal(name, got, f"{expected} function", "Give as many.")
 
 
@@ -234,24 +235,26 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
         else 0.0
     )
     least = max(1e-6, 100.0 * eps, rounding)
-    for part in latent_kernels(kernel):
-        _evaluate("kernel", part, partial(kuf, InducingPoints(rows), part, rows), rows)
+    for latent in latent_kernels(kernel):
+        _evaluate(
+            "kernel", latent, partial(kuf, InducingPoints(rows), latent, rows), rows
+        )
         if is_plain(
-            part
+            latent
         ):  # what follows takes a third of the time in which a model is made
             continue
         single = [rows[n : n + 1] for n in range(len(rows))]
         K = [
-            _evaluate("kernel", part, partial(covariance, part, row), row)
+            _evaluate("kernel", latent, partial(covariance, latent, row), row)
             for row in single
         ]
         of_K = np.ravel(K)
-        variances = variance(part, rows).numpy()
+        variances = variance(latent, rows).numpy()
         if np.any(np.abs(variances - of_K) > least * np.abs(of_K).max(initial=0.0)):
             raise checks.refusal(
                 "kernel",
-                f"{type(part).__name__} with K_diag {variances} where the diagonal of K"
-                f" is {of_K}",
+                f"{type(latent).__name__} with K_diag {variances} where the diagonal of"
+                f" K is {of_K}",
                 "the same variances",
                 "Correct its K_diag: predictions would have negative variances.",
             )
@@ -304,27 +307,27 @@ def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tenso
     Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions
     share them; refuse other inducing variables.
     """
-    parts = split_outputs(inducing_variable)
-    for part in parts:
-        if not isinstance(part, InducingPoints):
+    by_latent = split_outputs(inducing_variable)
+    for of_latent in by_latent:
+        if not isinstance(of_latent, InducingPoints):
             raise checks.refusal(
                 name,
-                f"inducing variables of type {type(part).__name__}",
+                f"inducing variables of type {type(of_latent).__name__}",
                 "inducing points: only their covariance with those of a later model is"
                 " known for every kernel",
                 "Use gpflow.inducing_variables.InducingPoints.",
             )
-    return tf.stack([tf.convert_to_tensor(part.Z) for part in parts])
+    return tf.stack([tf.convert_to_tensor(of_latent.Z) for of_latent in by_latent])
 
 
 def _others(kernel: Kernel) -> Iterator[Kernel]:
     """List parts that compute from inputs as they are, and not from their
     differences.
     """
-    parts = getattr(kernel, "kernels", None) or getattr(kernel, "latent_kernels", None)
-    if parts:
-        for part in parts:
-            yield from _others(part)
+    terms = getattr(kernel, "kernels", None) or getattr(kernel, "latent_kernels", None)
+    if terms:
+        for term in terms:
+            yield from _others(term)
     elif not is_stationary(type(kernel)):
         yield kernel
 
@@ -334,10 +337,8 @@ def _is_of_differences(kernel: Kernel, rows: tf.Tensor) -> bool:
     digits.
     """
     try:
-        K, near = (
-            covariance(kernel, rows).numpy(),
-            covariance(kernel, rows - rows[:1]).numpy(),
-        )
+        K = covariance(kernel, rows).numpy()
+        near = covariance(kernel, rows - rows[:1]).numpy()
     except _FAILURES:
         return False
     return bool(
@@ -356,18 +357,19 @@ def check_near_origin(kernel: Kernel, X: TensorType) -> None:
         return
     X = tf.convert_to_tensor(X)
     limit = np.finfo(X.dtype.as_numpy_dtype).eps ** -0.25
-    for part in _others(kernel):
-        columns = part.slice(X, None)[0].numpy()
-        size, width = np.abs(columns).max(axis=0), np.ptp(columns, axis=0)
+    for other in _others(kernel):
+        columns = other.slice(X, None)[0].numpy()
+        size = np.abs(columns).max(axis=0)
+        width = np.ptp(columns, axis=0)
         far = np.flatnonzero((width > 0.0) & (size > limit * width))
-        if len(far) and not _is_of_differences(part, X[:_ROWS_TRIED]):
+        if len(far) and not _is_of_differences(other, X[:_ROWS_TRIED]):
             got = (
                 f"an input of size {size[far[0]]:g} that changes by {width[far[0]]:g}"
                 " only"
             )
             raise checks.refusal(
                 "X",
-                f"{got}, with {type(part).__name__}",
+                f"{got}, with {type(other).__name__}",
                 "inputs nearer to 0, because a kernel that is not stationary would"
                 " lose digits",
                 "Subtract the same number, for example the mean, from the input in"

@@ -92,7 +92,8 @@ class Whitened(InducingVariables):
 def _Kuf_whitened(
     inducing_variable: Whitened, kernel: Kernel, Xnew: TensorType
 ) -> tf.Tensor:
-    K, L = Kuf(inducing_variable.inducing_variable, kernel, Xnew), inducing_variable.L
+    K = Kuf(inducing_variable.inducing_variable, kernel, Xnew)
+    L = inducing_variable.L
     if L.shape.rank > 2:
         return tf.linalg.triangular_solve(L, K)
     columns = tf.reshape(K, [tf.shape(L)[0], -1])

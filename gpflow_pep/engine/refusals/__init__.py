@@ -25,11 +25,31 @@ def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
     return ValueError(message(name, got, expected, remedy))
 
 
+def as_code(value: Any) -> str:
+    """Write a value as Python code, as ``repr`` does, but with numbers and words of
+    NumPy as Python's: 0.5 and not np.float64(0.5), as NumPy 2 writes it.
+    """
+    import numpy as np  # the help of the command line needs none of it
+
+    if isinstance(value, (np.number, np.bool_, np.str_)):
+        return repr(value.item())
+    if type(value) is list:
+        return f"[{', '.join(map(as_code, value))}]"
+    if type(value) is tuple:
+        comma = "," if len(value) == 1 else ""
+        return f"({', '.join(map(as_code, value))}{comma})"
+    if type(value) is dict:
+        items = (f"{as_code(key)}: {as_code(each)}" for key, each in value.items())
+        return f"{{{', '.join(items)}}}"
+    return repr(value)
+
+
 def counted(number: int, noun: str) -> str:
     """Write a number and its noun: "1 input", "2 inputs", "3 classes"."""
-    return (
-        f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
-    )
+    if number == 1:
+        return f"{number} {noun}"
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}{ending}"
 
 
 def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

@@ -60,9 +60,9 @@ def as_vector(name: str, values: Any) -> npt.NDArray[Any]:
 def as_vectors(**values: Any) -> list[npt.NDArray[Any]]:
     """Convert to vectors of equal length; see :func:`as_vector`."""
     arrays = {name: as_vector(name, numbers) for name, numbers in values.items()}
-    first = next(iter(arrays))
+    reference = next(iter(arrays))
     for name, array in arrays.items():
-        require_same_length(name, array, first, arrays[first])
+        require_same_length(name, array, reference, arrays[reference])
     return list(arrays.values())
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import refusal
+from . import as_code, refusal
 
 
 def is_number(value: Any) -> bool:
@@ -23,7 +23,7 @@ def check_seed(seed: Any, name: str = "seed") -> int:
     """Refuse what is no whole number of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise refusal(
-            name, repr(seed), "a whole number of at least 0", "Pass 0, for example."
+            name, as_code(seed), "a whole number of at least 0", "Pass 0, for example."
         )
     return int(seed)
 
@@ -31,14 +31,14 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 def check_callable(name: str, value: Any, remedy: str) -> None:
     """Refuse what is neither None nor a function."""
     if value is not None and not callable(value):
-        raise refusal(name, repr(value), "a function or None", remedy)
+        raise refusal(name, as_code(value), "a function or None", remedy)
 
 
 def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
     """Refuse what is no whole number of at least 1."""
     if not is_number(value) or value % 1 or value < 1:
         expected = "a positive integer, a whole number of at least 1"
-        raise refusal(name, repr(value), expected, remedy)
+        raise refusal(name, as_code(value), expected, remedy)
     return int(value)
 
 
@@ -52,7 +52,7 @@ def check_number(M: Any, most: int, name: str = "M", counted: str = "rows") -> N
         or not 1 <= M <= most
     ):
         expected = f"an integer from 1 to {most}, the number of {counted}"
-        raise refusal(name, repr(M), expected, "Choose another number.")
+        raise refusal(name, as_code(M), expected, "Choose another number.")
 
 
 def check_real(name: str, value: Any, interval: str, remedy: str) -> float:
@@ -67,7 +67,7 @@ def check_real(name: str, value: Any, interval: str, remedy: str) -> float:
                 f"a number {'above' if interval[0] == '(' else 'of at least'} {ends[0]}"
             )
         expected = "a positive number" if expected == "a number above 0" else expected
-        raise refusal(name, repr(value), expected, remedy)
+        raise refusal(name, as_code(value), expected, remedy)
     return float(value)
 
 
@@ -93,7 +93,7 @@ def as_probabilities(quantiles: Any) -> npt.NDArray[np.float64]:
     if values.ndim != 1 or not np.all((values > 0.0) & (values < 1.0)):
         expected = "probabilities between 0 and 1, both excluded"
         remedy = "The central 90% lies between 0.05 and 0.95."
-        raise refusal("quantiles", quantiles, expected, remedy)
+        raise refusal("quantiles", as_code(quantiles), expected, remedy)
     return values
 
 
@@ -107,5 +107,5 @@ def check_choice(
     if not any(
         isinstance(value, type(choice)) and value == choice for choice in choices
     ):
-        raise refusal(name, repr(value), " or ".join(map(repr, choices)), remedy)
+        raise refusal(name, as_code(value), " or ".join(map(as_code, choices)), remedy)
     return value

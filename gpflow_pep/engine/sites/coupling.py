@@ -91,8 +91,8 @@ class CurvatureFactor(NamedTuple):
         """Take this one as long as its curvature is close: that changes the path, not
         its end.
         """
-        parts = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
-        change, size = map(tf.stop_gradient, parts)
+        sums = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
+        change, size = map(tf.stop_gradient, sums)
         # A factor is used again as long as the curvature has changed by less than this
         # part of it.
         return tf.cond(
@@ -203,7 +203,8 @@ def _iterated(
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
         Kp = times(p)
         along = rz / inner(p, Kp)
-        x, r = x + along * p, r - along * Kp
+        x = x + along * p
+        r = r - along * Kp
         z = precondition(r)
         new = inner(r, z)
         return x, r, z + (new / rz) * p, new

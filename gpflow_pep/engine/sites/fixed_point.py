@@ -115,18 +115,22 @@ def _smaller_powers(features: Features, solver: Solver) -> Part:
     It is of no use where not even no sites are proper, nor where the run is close: then
     only Newton's method goes on, at the power that is meant.
     """
-    number, by_newton = solver.num_powers, features.by_newton
-    part = solver.newton_part if by_newton else solver.power_part
-    few = int(part * solver.max_sweeps)
+    num_powers = solver.num_powers
+    by_newton = features.by_newton
+    share = solver.newton_part if by_newton else solver.power_part
+    few = int(share * solver.max_sweeps)
     mean_square = solver.newton_mean_square if by_newton else solver.power_mean_square
     # From no sites Newton's method may diverge. Where it does not reach a power, only
     # the last one is tried after it.
     ways = [
         (0, 1),
-        *((int(by_newton), number - k if by_newton else 1) for k in range(1, number)),
+        *(
+            (int(by_newton), num_powers - k if by_newton else 1)
+            for k in range(1, num_powers)
+        ),
     ]
     stages = [
-        Stage((k - number) / number, 1.0, mean_square, few, *way, CONTINUATION)
+        Stage((k - num_powers) / num_powers, 1.0, mean_square, few, *way, CONTINUATION)
         for k, way in enumerate(ways)
     ]
     last = Stage(
@@ -139,8 +143,8 @@ def _smaller_powers(features: Features, solver: Solver) -> Part:
     def entry(state: State, close: tf.Tensor) -> tf.Tensor:
         useful = ~state.nothing_accepted & has_smaller
         if by_newton:
-            return tf.where(close, number, tf.where(useful, 0, number + 1))
-        return tf.where(useful & ~close, 0, number + 1)
+            return tf.where(close, num_powers, tf.where(useful, 0, num_powers + 1))
+        return tf.where(useful & ~close, 0, num_powers + 1)
 
     return [*stages, last], entry
 
@@ -163,17 +167,16 @@ def _first_prior(largest_variance: tf.Tensor, solver: Solver) -> tf.Tensor:
 
 def _narrower_priors(largest_variance: tf.Tensor, solver: Solver) -> Part:
     """Follow the fixed point from narrower priors, unless the run is close."""
-    sweeps, number = solver.max_sweeps, solver.num_priors
-    goal, first = (
-        (solver.warm_up_mean_square, sweeps, 0),
-        _first_prior(largest_variance, solver),
-    )
+    sweeps = solver.max_sweeps
+    num_priors = solver.num_priors
+    goal = (solver.warm_up_mean_square, sweeps, 0)
+    place_of_first = _first_prior(largest_variance, solver)
     stages = [
-        Stage(0.0, part, *goal, number + 1 - place, CONTINUATION)
-        for place, part in enumerate(_prior_scales(solver))
+        Stage(0.0, scale, *goal, num_priors + 1 - place, CONTINUATION)
+        for place, scale in enumerate(_prior_scales(solver))
     ]
     stages.append(Stage(sweeps=sweeps, fallback=CONTINUATION))
-    return stages, lambda _, close: tf.where(close, number + 1, first)
+    return stages, lambda _, close: tf.where(close, num_priors + 1, place_of_first)
 
 
 def _predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
@@ -183,8 +186,8 @@ def _predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor
     :param m: The means of h there, [N, L].
     :param ratio: Of the variances, [].
     """
-    first = (ratio - 1.0) * x[1] * m
-    return tf.stack([first, tf.zeros_like(first)])
+    change = (ratio - 1.0) * x[1] * m
+    return tf.stack([change, tf.zeros_like(change)])
 
 
 class _Schedule:
@@ -198,7 +201,8 @@ class _Schedule:
             self.stages += stages
         self.by_newton = any(stage.is_newton for stage in self.stages)
         self.narrows_priors = any(stage.prior_scale < 1.0 for stage in self.stages)
-        self._solver, power = solver, features.largest_power
+        self._solver = solver
+        power = features.largest_power
         begins_again = features.coupled and features.warm_up is not None
         begins_again &= solver.fall_back and power is not None
         self._begins_again = power == 0.0 if begins_again else None
@@ -207,8 +211,8 @@ class _Schedule:
         """Look up a stage."""
         columns = list(zip(*self.stages))
         numbers, counts = (
-            tf.unstack(tf.gather(tf.constant(list(zip(*some)), kind), place))
-            for some, kind in ((columns[:3], dtype), (columns[3:], tf.int32))
+            tf.unstack(tf.gather(tf.constant(list(zip(*fields)), kind), place))
+            for fields, kind in ((columns[:3], dtype), (columns[3:], tf.int32))
         )
         stage = Stage(*numbers, *counts)
         return stage if self.narrows_priors else stage._replace(prior_scale=None)
@@ -217,14 +221,10 @@ class _Schedule:
         """Begin the next stage where this one is over; and decide whether the run goes
         on.
         """
-        is_warm_up, infinity = (
-            stage.mean_square > 0.0,
-            tf.constant(np.inf, state.x.dtype),
-        )
-        settled, spent = (
-            self._settled(state, stage, is_warm_up),
-            self._spent(state, stage),
-        )
+        is_warm_up = stage.mean_square > 0.0
+        infinity = tf.constant(np.inf, state.x.dtype)
+        settled = self._settled(state, stage, is_warm_up)
+        spent = self._spent(state, stage)
         close = is_close(state, self._solver)
         place = state.stage + tf.where(settled, 1, stage.otherwise)
         for start, entry in self.entries[1:]:
@@ -236,17 +236,20 @@ class _Schedule:
             begins_again = is_far | (over & ~close)
             begins_again &= self._begins_again & (state.sweep == state.stage_sweep)
             begins_again &= ~(is_warm_up | settled | state.nothing_accepted)
-            place, over = tf.where(begins_again, 0, place), over | begins_again
-            first = tf.where(begins_again, infinity, state.first_mean_square)
-            state = state._replace(first_mean_square=first)
+            place = tf.where(begins_again, 0, place)
+            over = over | begins_again
+            first_mean_square = tf.where(
+                begins_again, infinity, state.first_mean_square
+            )
+            state = state._replace(first_mean_square=first_mean_square)
         following = _begin(state, close, is_warm_up, place)
         if self.narrows_priors:
-            part = stage.prior_scale
-            factor = tf.constant(self._solver.prior_factor, part.dtype)
-            ratio = tf.where(settled, factor, 1.0 / part)
+            scale = stage.prior_scale
+            factor = tf.constant(self._solver.prior_factor, scale.dtype)
+            ratio = tf.where(settled, factor, 1.0 / scale)
             predicted = _predicted_change(state.x, state.marginals[0], ratio)
             following = following._replace(
-                F=tf.where(part < 1.0, predicted, following.F)
+                F=tf.where(scale < 1.0, predicted, following.F)
             )
         return chosen(over, following, state), over | ~(spent | settled)
 
@@ -272,7 +275,8 @@ def _begin(
 ) -> State:
     """Start a stage: from no sites, unless the last one was a warm-up or is close."""
     start = tf.cast(close | warm_up, state.x.dtype)
-    restart, infinity = ~close | warm_up, tf.constant(np.inf, state.x.dtype)
+    restart = ~close | warm_up
+    infinity = tf.constant(np.inf, state.x.dtype)
     return state._replace(
         stage=place,
         stage_sweep=tf.zeros_like(state.stage_sweep),
@@ -304,7 +308,8 @@ def run_to_fixed_point(
     :param initial: Where to start. Where that is not proper: as far towards it as is.
     :param extra: What an evaluation has of that name, before the first.
     """
-    schedule, x = _Schedule(features, solver), tf.stack(initial)
+    schedule = _Schedule(features, solver)
+    x = tf.stack(initial)
     features = replace(features, by_newton=schedule.by_newton)
     slack = 0.1 * np.sqrt(np.finfo(x.dtype.as_numpy_dtype).eps)
     start = start_at(x, solver, features, extra)
@@ -352,5 +357,6 @@ def run_to_fixed_point(
         end.num_rejected,
         schedule.stage_at(end.stage, x.dtype).fallback,
     )
-    sites, moments = Sites(*tf.unstack(end.x)), Marginals(*tf.unstack(end.marginals))
+    sites = Sites(*tf.unstack(end.x))
+    moments = Marginals(*tf.unstack(end.marginals))
     return FixedPoint(sites, moments, end.extra, info)

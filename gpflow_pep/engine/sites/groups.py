@@ -26,7 +26,9 @@ from .record import ConvergenceWarning
 
 #: Sweeps end when no mean moves further than this many standard deviations, and at the
 #: latest after so many. For training less is enough.
-TOLERANCE, TRAINING_TOLERANCE, MAX_SWEEPS = 1e-4, 0.03, 30
+TOLERANCE = 1e-4
+TRAINING_TOLERANCE = 0.03
+MAX_SWEEPS = 30
 _NOT_SETTLED = (
     "The sites of some near rows did not settle: predictions from these may be less"
     " accurate. Likely causes are a likelihood that is not log-concave, such as"
@@ -52,7 +54,8 @@ def _group_marginals(rows: GroupRows, sites: Sites) -> tuple[tf.Tensor, tf.Tenso
     """Compute mean and variance of f at each row, under the prior of its group and all
     sites.
     """
-    C, s = rows.covariance, tf.sqrt(sites.tau)
+    C = rows.covariance
+    s = tf.sqrt(sites.tau)
     B = tf.linalg.diag(tf.ones_like(s)) + s[..., None] * C * s[:, None]
     V = tf.linalg.triangular_solve(tf.linalg.cholesky(B), s[..., None] * C)
     residual = sites.nu - sites.tau * rows.mean
@@ -68,17 +71,15 @@ def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sit
     ones.
     """
     m, v = _group_marginals(rows, sites)
-    alpha, tiny = (
-        rows.alpha,
-        tf.constant(np.finfo(m.dtype.as_numpy_dtype).tiny, m.dtype),
-    )
+    alpha = rows.alpha
+    tiny = tf.constant(np.finfo(m.dtype.as_numpy_dtype).tiny, m.dtype)
     remaining = tf.maximum(1.0 - alpha * sites.tau * v, tf.constant(1e-12, m.dtype))
     v_c = tf.maximum(v, tiny) / remaining
     m_c = (m - alpha * v * sites.nu) / remaining
-    flat = [tf.reshape(part, [-1, 1]) for part in (m_c, v_c)]
-    X, Y = (tf.reshape(part, [-1, part.shape[2]]) for part in (rows.X, rows.Y))
+    flat = [tf.reshape(values, [-1, 1]) for values in (m_c, v_c)]
+    X, Y = (tf.reshape(values, [-1, values.shape[2]]) for values in (rows.X, rows.Y))
     tilted = tilted_derivatives(likelihood, X, *flat, Y, tf.reshape(alpha, [-1]))
-    delta1, delta2 = (tf.reshape(part, tf.shape(m)) for part in tilted[1:])
+    delta1, delta2 = (tf.reshape(values, tf.shape(m)) for values in tilted[1:])
     shrinks = tf.minimum(
         delta2, tf.zeros_like(delta2)
     )  # a precision below 0 is left at 0

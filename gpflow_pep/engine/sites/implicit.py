@@ -172,7 +172,8 @@ class Converged(NamedTuple):
         if tf.executing_eagerly():
             self.report(info)
         terms = (*terms, (_target_sites, tf.concat(adjoint, axis=1)))
-        variables, sites = self.problem.variables, self.fixed_point.sites
+        variables = self.problem.variables
+        sites = self.fixed_point.sites
         return _in_parameters(self.rebuild, variables, sites, by_natural, terms)
 
     def _require_fixed_point(
@@ -226,8 +227,9 @@ def _solve_adjoint(
     J = _of_rows(problem, fixed_point, _target_sites)
 
     def scaled(by: Sites) -> tf.Tensor:
-        first, second = by.nu / tf.sqrt(s), (by.tau + m * by.nu) / s
-        return tf.reshape(tf.cast(tf.stack([first, second]), tf.float64), [-1])
+        by_mean = by.nu / tf.sqrt(s)
+        by_variance = (by.tau + m * by.nu) / s
+        return tf.reshape(tf.cast(tf.stack([by_mean, by_variance]), tf.float64), [-1])
 
     def unscaled(x: tf.Tensor) -> Sites:
         first, second = tf.unstack(
@@ -270,19 +272,23 @@ def _of_rows(
 
     def chunk_terms(piece: Any) -> tf.Tensor:
         (X, (Y, alpha, moments, sites)), projection = piece
-        some = problem._replace(rows=SiteRows(X, Y, alpha))
-        projection, inputs = problem.project(X, projection), [*moments, *sites]
+        of_chunk = problem._replace(rows=SiteRows(X, Y, alpha))
+        projection = problem.project(X, projection)
+        inputs = [*moments, *sites]
         with own_tape(inputs, persistent=True) as tape:
-            moments, sites = Marginals(*inputs[:2]), Sites(*inputs[2:])
+            moments = Marginals(*inputs[:2])
+            sites = Sites(*inputs[2:])
             columns = tf.unstack(
-                _columns(function(some, projection, moments, sites)), axis=1
+                _columns(function(of_chunk, projection, moments, sites)), axis=1
             )
         zero = tf.UnconnectedGradients.ZERO
         slopes = (
             tape.gradient(column, inputs, unconnected_gradients=zero)
             for column in columns
         )
-        return tf.stack([tf.stack(parts, axis=1) for parts in slopes], axis=1)
+        return tf.stack(
+            [tf.stack(slopes_of_site, axis=1) for slopes_of_site in slopes], axis=1
+        )
 
     rows = problem.rows.Y, problem.rows.alpha, fixed_point.marginals, fixed_point.sites
     return chunks.map_over_chunks(chunk_terms, problem.pieces(rows))
@@ -308,8 +314,8 @@ def _through_rows(
     outer = tf.matmul(by_b, q.w, transpose_b=True)
     by_G = -0.5 * (outer + tf.linalg.matrix_transpose(outer))
     by_G -= tf.matmul(tf.matmul(covariance, sums.G), covariance)
-    others = _by_sites(problem, Natural(by_G, by_b))
-    return Sites(by_nu + others.nu, by_tau + others.tau)
+    through_others = _by_sites(problem, Natural(by_G, by_b))
+    return Sites(by_nu + through_others.nu, by_tau + through_others.tau)
 
 
 def _by_sites(problem: SiteProblem, by: Natural) -> Sites:
@@ -337,7 +343,8 @@ def _in_parameters(
     functions, weights = zip(*terms)
     with own_tape(variables) as tape:
         problem = rebuild()
-        parts, memory = problem.parts, problem.memory
+        parts = problem.parts
+        memory = problem.memory
         chunk_size, keep_all = problem.plan(_KEPT_MATRICES)
 
         def total(function: Callable[..., Any], rows: Any, *shared: tf.Tensor) -> Any:
@@ -357,10 +364,12 @@ def _in_parameters(
             piece: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor
         ) -> tf.Tensor:
             X, (Y, alpha, sites, weights) = piece
-            some = problem._replace(rows=SiteRows(X, Y, alpha), W=W, projection=None)
+            of_chunk = problem._replace(
+                rows=SiteRows(X, Y, alpha), W=W, projection=None
+            )
             projection = parts.project(W, X)
             m, s = marginals(projection.A, PosteriorFactor(root, c, q.half_logdet))
-            arguments = some, projection, Marginals(m, s + tf.zeros_like(m)), sites
+            arguments = of_chunk, projection, Marginals(m, s + tf.zeros_like(m)), sites
             values = (_columns(function(*arguments)) for function in functions)
             return tf.add_n(
                 [

@@ -86,7 +86,8 @@ class Mixed(NamedTuple):
         self, projection: Projection, q: PosteriorFactor, sites: Sites, alpha: tf.Tensor
     ) -> View:
         """Compute the moments under q of what sites are functions of: f."""
-        rows, h = self.rows(projection, sites, alpha), latent_marginals(projection.A, q)
+        rows = self.rows(projection, sites, alpha)
+        h = latent_marginals(projection.A, q)
         return View(
             mixed_marginals(self.weights, with_residual(h, rows, alpha)), h, rows
         )
@@ -110,7 +111,8 @@ class Mixed(NamedTuple):
         alpha: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Compute what sites of a row have in common."""
-        d, slope = tf.transpose(projection.D), sites.nu - sites.tau * view.marginals.m
+        d = tf.transpose(projection.D)
+        slope = sites.nu - sites.tau * view.marginals.m
         of_residual = tf.reduce_sum(
             d * tf.square(tf.matmul(slope, self.weights)), axis=1
         )
@@ -226,10 +228,11 @@ def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
     no digit is lost as :math:`\alpha \to 0`, and there are no eigenvalues to iterate
     for.
     """
-    C, pivots = rows.C, []
-    for part in tf.unstack(d, axis=1):
-        pivots.append(part * C[:, 0, 0])
-        scaled = (alpha * part / (1.0 + alpha * pivots[-1]))[:, None] * C[:, 0, 1:]
+    C = rows.C
+    pivots = []
+    for pivot in tf.unstack(d, axis=1):
+        pivots.append(pivot * C[:, 0, 0])
+        scaled = (alpha * pivot / (1.0 + alpha * pivots[-1]))[:, None] * C[:, 0, 1:]
         C = C[:, 1:, 1:] - scaled[:, :, None] * C[:, :1, 1:]
     logs = log1p_over_power(tf.stack(pivots, axis=1), alpha[:, None])
     return tf.reduce_sum(logs, axis=1)
@@ -239,7 +242,8 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
     """Sum what rows add to the natural parameters of the prior of all v, [1, Q M, Q M]
     and [1, Q M, 1], from A [Q, M, N] and :class:`RowSites`.
     """
-    number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
+    num_latents = int(A.shape[0])
+    size = A.shape[1] or tf.shape(A)[1]
 
     @tf.custom_gradient
     def sums(
@@ -251,7 +255,9 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
         )  # [Q, Q, N]
         upper = []
         for q, part in enumerate(tf.unstack(A)):
-            others = tf.reshape(A[q:] * weights[q, q:, None], [(number - q) * size, -1])
+            others = tf.reshape(
+                A[q:] * weights[q, q:, None], [(num_latents - q) * size, -1]
+            )
             upper.append(
                 tf.pad(
                     tf.matmul(part, others, transpose_b=True), [[0, 0], [q * size, 0]]
@@ -263,10 +269,12 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
         def gradient(
             by_G: tf.Tensor, by_b: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-            both, w = by_G[0] + tf.transpose(by_G[0]), by_latent(by_b, A)
-            by_A, by_T = [w * tf.transpose(first, [0, 2, 1])], []
+            symmetric = by_G[0] + tf.transpose(by_G[0])
+            w = by_latent(by_b, A)
+            by_A = [w * tf.transpose(first, [0, 2, 1])]
+            by_T = []
             for r, part in enumerate(tf.unstack(A)):
-                columns = both[:, r * size : (r + 1) * size]
+                columns = symmetric[:, r * size : (r + 1) * size]
                 of_r = tf.reshape(tf.matmul(columns, part), tf.shape(A))
                 by_A.append(of_r * weights[:, r, None])
                 by_T.append(0.5 * tf.reduce_sum(A * of_r, axis=1))
@@ -304,11 +312,12 @@ def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
 
 def latent_marginals(A: tf.Tensor, q: PosteriorFactor) -> LatentMarginals:
     """Compute the moments of h of each row, for A [Q, M, N]."""
-    number, size = int(A.shape[0]), A.shape[1] or tf.shape(A)[1]
+    num_latents = int(A.shape[0])
+    size = A.shape[1] or tf.shape(A)[1]
     columns = whitened_columns(A, q)
-    S: list[list[Any]] = [[None] * number for _ in range(number)]
-    for k in range(number):
-        for r in range(k, number):
+    S: list[list[Any]] = [[None] * num_latents for _ in range(num_latents)]
+    for k in range(num_latents):
+        for r in range(k, num_latents):
             S[k][r] = S[r][k] = tf.reduce_sum(
                 columns[k][(r - k) * size :] * columns[r], axis=0
             )
@@ -342,10 +351,8 @@ def _proper_rows(
     Where no precision :math:`\tau` is negative, what the others leave is at least the
     prior's precision, and nothing is computed.
     """
-    some_negative, every_row = (
-        ~tf.reduce_all(tau >= 0.0),
-        tf.ones_like(h.mean[:, 0], tf.bool),
-    )
+    some_negative = ~tf.reduce_all(tau >= 0.0)
+    every_row = tf.ones_like(h.mean[:, 0], tf.bool)
     removable = partial(_removable_rows, h, rows, alpha)
     return tf.cond(some_negative, removable, lambda: every_row)  # NaN is not above 0
 
@@ -357,8 +364,8 @@ def _removable_rows(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> tf.
     size = tf.linalg.trace(h.covariance) + tf.constant(1e-30, h.mean.dtype)
     root = tf.linalg.cholesky(h.covariance + (rounding * size)[:, None, None] * eye)
     of_site = tf.matmul(tf.matmul(root, rows.T, transpose_a=True), root)
-    left = tf.linalg.cholesky(eye - alpha[:, None, None] * of_site)
-    return tf.reduce_all(tf.math.is_finite(left), axis=[1, 2])
+    of_cavity = tf.linalg.cholesky(eye - alpha[:, None, None] * of_site)
+    return tf.reduce_all(tf.math.is_finite(of_cavity), axis=[1, 2])
 
 
 def conditioned(g: LatentMarginals, rows: RowSites) -> LatentMarginals:

@@ -135,16 +135,18 @@ class Independent(NamedTuple):
     ) -> Natural:
         """Sum the sites of some rows."""
         G, b = natural = sites_of_rows(projection.A, sites)
-        part = self.prior_part
-        return natural if part is None else Natural(part * G, tf.sqrt(part) * b)
+        scale = self.prior_part
+        return natural if scale is None else Natural(scale * G, tf.sqrt(scale) * b)
 
     def view(
         self, projection: Projection, q: PosteriorFactor, sites: Sites, alpha: tf.Tensor
     ) -> View:
         """Compute the moments under q of what sites are functions of."""
         m, s = moments = marginals(projection.A, q)
-        part = self.prior_part
-        return View(moments if part is None else Marginals(tf.sqrt(part) * m, part * s))
+        scale = self.prior_part
+        return View(
+            moments if scale is None else Marginals(tf.sqrt(scale) * m, scale * s)
+        )
 
     def residual(self, projection: Any) -> tf.Tensor | float:
         """[N, L], the variance of f beside that of what its site is a function of."""
@@ -299,10 +301,8 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
 
 def improper(number: int, size: Any, dtype: tf.DType) -> PosteriorFactor:
     """Make q(v) of so many Gaussians whose B is not positive definite: NaN."""
-    shapes, nan = (
-        ((number, size, size), (number, size, 1), (number,)),
-        tf.constant(np.nan, dtype),
-    )
+    shapes = ((number, size, size), (number, size, 1), (number,))
+    nan = tf.constant(np.nan, dtype)
     return PosteriorFactor(*(tf.fill(shape, nan) for shape in shapes))
 
 
@@ -376,7 +376,8 @@ def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]
     :param L: [broadcast L, M, M].
     :param q: Of each; or one Gaussian over all v: [L M, 1] and [1, L M, L M].
     """
-    size, width = tf.shape(L)[1], tf.shape(q.q_sqrt)[2]
+    size = tf.shape(L)[1]
+    width = tf.shape(q.q_sqrt)[2]
     root = tf.matmul(L, tf.reshape(q.q_sqrt, [-1, size, width]))
     mean = tf.matmul(L, tf.reshape(tf.transpose(q.q_mu), [-1, size, 1]))
     return tf.transpose(mean[..., 0]), tf.matmul(root, root, transpose_b=True)
@@ -408,10 +409,10 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
         :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`.
     """
     m, s = tf.unstack(marginals)
-    first, F_tau = tf.unstack(F, axis=-3)
+    F_mean, F_tau = tf.unstack(F, axis=-3)
     if not coupled:
-        first -= m * F_tau
-    return tf.stack([tf.sqrt(s) * first, s * F_tau], axis=-3)
+        F_mean -= m * F_tau
+    return tf.stack([tf.sqrt(s) * F_mean, s * F_tau], axis=-3)
 
 
 def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:

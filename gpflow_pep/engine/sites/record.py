@@ -15,7 +15,8 @@ from .posterior import Marginals, Sites
 #: it is not a fixed point of Power EP, and the record shows that it did not converge,
 #: unless no precision was clipped in the end.
 FALLBACKS = ("", "continuation", "clipped")
-CONTINUATION, CLIPPED = 1, 2
+CONTINUATION = 1
+CLIPPED = 2
 
 
 class ConvergenceWarning(UserWarning):

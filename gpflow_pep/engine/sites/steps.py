@@ -42,8 +42,8 @@ class Differences(NamedTuple):
         depth = solver.depth if size <= solver.deep_sites else solver.small_depth
         shape = x.shape if x.shape.is_fully_defined() else tf.shape(x)
         room = tf.zeros(tf.concat([[depth], shape], 0), x.dtype)
-        number = 2 + with_F
-        return cls(tf.constant(0), tf.stack([x] * number), (room,) * number)
+        num_kinds = 2 + with_F
+        return cls(tf.constant(0), tf.stack([x] * num_kinds), (room,) * num_kinds)
 
     def forgotten(self) -> "Differences":
         """Remember nothing."""
@@ -108,8 +108,11 @@ class State(NamedTuple):
 
 def meets(state: State, solver: Solver) -> tf.Tensor:
     """Whether the goal is met."""
-    first, least = state.first_mean_square, solver.goal.mean_square_residual
-    relative = tf.where(first < solver.far, solver.of_first * first, 0.0)
+    first_mean_square = state.first_mean_square
+    least = solver.goal.mean_square_residual
+    relative = tf.where(
+        first_mean_square < solver.far, solver.of_first * first_mean_square, 0.0
+    )
     mean_square = tf.clip_by_value(relative, least, solver.largest_factor * least)
     return (state.residual < solver.goal.tolerance) | (state.mean_square < mean_square)
 
@@ -126,26 +129,33 @@ def chosen(condition: tf.Tensor, state: State, other: State) -> State:
     each tensor that it reads or returns. The others are passed on by one branch for
     all.
     """
-    both = zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)
-    pairs = [(a, b, a is b or (a.shape.num_elements() or 0) > 2_000) for a, b in both]
+    tensors = zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)
+    pairs = [
+        (a, b, a is b or (a.shape.num_elements() or 0) > 2_000) for a, b in tensors
+    ]
     take = tf.raw_ops.Select  # tf.where broadcasts the condition: several times as long
-    parts = [a if same else take(condition=condition, x=a, y=b) for a, b, same in pairs]
+    results = [
+        a if same else take(condition=condition, x=a, y=b) for a, b, same in pairs
+    ]
     passed_on = [k for k, (a, b, same) in enumerate(pairs) if same and a is not b]
     if passed_on:
-        first, second = zip(*(pairs[k][:2] for k in passed_on))
+        accepted, otherwise = zip(*(pairs[k][:2] for k in passed_on))
         for k, tensor in zip(
-            passed_on, tf.cond(condition, lambda: first, lambda: second)
+            passed_on, tf.cond(condition, lambda: accepted, lambda: otherwise)
         ):
-            parts[k] = tensor
-    return tf.nest.pack_sequence_as(state, parts)
+            results[k] = tensor
+    return tf.nest.pack_sequence_as(state, results)
 
 
 def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> State:
     """Begin a run from no sites, with the initial ones, x [2, N, L], as the first to
     propose.
     """
-    zero, zeros, nil = tf.constant(0), tf.zeros_like(x), tf.zeros([], x.dtype)
-    infinity, own_steps = tf.constant(np.inf, x.dtype), 1 + features.coupled
+    zero = tf.constant(0)
+    zeros = tf.zeros_like(x)
+    nil = tf.zeros([], x.dtype)
+    infinity = tf.constant(np.inf, x.dtype)
+    own_steps = 1 + features.coupled
     return State(
         sweep=zero,
         stage=zero,
@@ -185,7 +195,8 @@ def propose(
     state = state._replace(differences=past)
     columns = tf.constant(solver.tries, state.x.dtype)
     negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
-    no, by_newton = tf.constant(False), features.by_newton
+    no = tf.constant(False)
+    by_newton = features.by_newton
 
     def plain_step() -> tuple[tf.Tensor, tf.Tensor]:
         """Towards where each site wants to be."""
@@ -223,30 +234,35 @@ def propose(
 
     looks_back = state.accelerates | is_newton if by_newton else state.accelerates
     step, probing = tf.cond(looks_back, with_differences, plain_step)
-    first, tau = tf.unstack(state.x + step)
+    nu, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    return tf.stack([first, tau]), (
+    return tf.stack([nu, tau]), (
         state._replace(probing=probing) if by_newton else state
     )
 
 
 def _what_is_left(
-    state: State, features: Features, r: tf.Tensor, dr: tf.Tensor, *parts: tf.Tensor
+    state: State,
+    features: Features,
+    r: tf.Tensor,
+    dr: tf.Tensor,
+    *differences: tf.Tensor,
 ) -> list[tf.Tensor]:
     r"""Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for
     which :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
 
     :param r: The scaled residual.
     :param dr: Its differences, [depth, 2, N, L].
-    :param parts: Each p, like these: dx + dF for a step, dF for what it leaves of F.
+    :param differences: Each p, like these: dx + dF for a step, dF for what it leaves of
+        F.
     """
     depth = tf.shape(dr)[0]
     rows = tf.reshape(dr, [depth, -1])
-    both = (
+    sums_of_rows = (
         tf.matmul(rows, rows, transpose_b=True),
         tf.matmul(rows, tf.reshape(r, [-1, 1])),
     )
-    products, moments = _constants(*both)
+    products, moments = _constants(*sums_of_rows)
     squares = tf.linalg.diag_part(products)
     known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
@@ -258,17 +274,17 @@ def _what_is_left(
     normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
     gamma = column * tf.linalg.solve(normal, column * moments)
     sums = (
-        tf.matmul(gamma, tf.reshape(part, [depth, -1]), transpose_a=True)
-        for part in parts
+        tf.matmul(gamma, tf.reshape(difference, [depth, -1]), transpose_a=True)
+        for difference in differences
     )
-    return [state.F - tf.reshape(part, tf.shape(state.F)) for part in sums]
+    return [state.F - tf.reshape(difference, tf.shape(state.F)) for difference in sums]
 
 
-def _constants(*parts: tf.Tensor) -> list[tf.Tensor]:
+def _constants(*values: tf.Tensor) -> list[tf.Tensor]:
     """Stop gradients: none is taken, but TensorFlow prepares a loop's where several
     tapes watch.
     """
-    return list(map(tf.stop_gradient, parts))
+    return list(map(tf.stop_gradient, values))
 
 
 def _either(
@@ -277,6 +293,18 @@ def _either(
     return tf.where(
         condition, tf.constant(number, like.dtype), tf.constant(other, like.dtype)
     )
+
+
+class _Residual(NamedTuple):
+    """How far sites are from their targets, see :class:`State`."""
+
+    F: tf.Tensor
+    scaled: tf.Tensor
+    norm: tf.Tensor
+    largest: tf.Tensor
+    residual: tf.Tensor
+    mean_square: tf.Tensor
+    first_mean_square: tf.Tensor
 
 
 def accept(
@@ -291,85 +319,121 @@ def accept(
 
     :param fallback: That of the stage.
     """
-    marginals, coupled = tf.stack(evaluation.marginals), features.coupled
-    error, total_rows = _constants(
-        tf.reduce_sum(tf.square(evaluation.error)),
-        tf.cast(num_rows(evaluation.marginals.m), x.dtype),
-    )
-    mean_square, clipped = 0.5 * error / total_rows, fallback == CLIPPED
-    first_mean_square = tf.where(state.sweep == 1, mean_square, state.first_mean_square)
-    early = coupled & (mean_square > solver.early)
-    F = (
-        tf.where(
-            clipped | early, tf.stack(evaluation.limited), tf.stack(evaluation.target)
-        )
-        - x
-    )
-    scaled = in_deviations(F, marginals, coupled)
-    if coupled:
-        # Many first numbers that change by little, but together, move the means of all
-        # rows far: by the size of F, acceleration of 4000 rows and more kept rows away
-        # from their fixed point.
-        scaled = tf.stack([evaluation.error[0], scaled[1]])
-    sizes = [tf.reduce_max(tf.abs(part)) for part in (scaled, evaluation.error)]
-    largest, residual = sizes
-    largest = tf.where(clipped, largest, residual)
-    # A step is too long where the residual points back along the one it followed.
-    along, squares = scaled * state.scaled, tf.square(state.scaled)
-    if not coupled:
-        along, squares = (
-            tf.reduce_sum(part, axis=0, keepdims=True) for part in (along, squares)
-        )
-    all_along, squared_norm = _constants(
-        tf.reduce_sum(along, axis=[1, 2], keepdims=True),
-        tf.reduce_sum(tf.square(scaled)),
-    )
-    norm = tf.sqrt(squared_norm)
-    plain = ~state.nothing_accepted & ~state.accelerates
-    turned = along < -0.5 * squares
-    if coupled:
-        turned &= tf.constant([[[False]], [[True]]])
-    step = state.step * _either(turned & plain, solver.shrink_step, solver.grow_step, x)
-    cap = state.cap * _either(
-        (all_along < 0.0) & plain, solver.shrink_cap, solver.grow_cap, x
-    )
+    marginals = tf.stack(evaluation.marginals)
+    clipped = fallback == CLIPPED
+    found = _residual(state, x, marginals, evaluation, clipped, solver, features)
+    jumped = found.norm > solver.largest_jump * state.norm
     restarted = (state.retry == len(solver.tries) - 1) & ~state.nothing_accepted
-    cap = tf.where(restarted, solver.restart_cap * state.cap, cap)
-    jumped = norm > solver.largest_jump * state.norm
-    if coupled:  # where acceleration overshoots, so do the plain steps that follow it
-        cap = tf.where(jumped & state.accelerates, solver.refused_cap * cap, cap)
+    step, cap = _adapted_steps(state, found, jumped, restarted, solver, features)
     remembers = ~(jumped | state.nothing_accepted | restarted)
-    remembers &= largest < solver.accelerate_below
-    dF = F - state.F
-    newest = [scaled - state.scaled, x - state.x + dF, dF][
-        : len(state.differences.last)
-    ]
+    remembers &= found.largest < solver.accelerate_below
+    dF = found.F - state.F
+    kinds = len(state.differences.last)
+    newest = [found.scaled - state.scaled, x - state.x + dF, dF][:kinds]
     count = tf.where(remembers, state.differences.count + 1, 0)
     differences = state.differences._replace(count=count, newest=tf.stack(newest))
-    largest_step = tf.constant(solver.damping, x.dtype)
-    if coupled:
-        from_far = min(solver.damping, solver.cap_from_far)
-        largest_step = _either(
-            first_mean_square > solver.far, from_far, solver.damping, x
-        )
     return state._replace(
+        **found._asdict(),
         nothing_accepted=tf.zeros_like(state.nothing_accepted),
         retry=tf.zeros_like(state.retry),
         improper=tf.zeros_like(state.improper),
         x=x,
         marginals=marginals,
         extra=evaluation.extra,
+        merit=evaluation.merit,
+        step=step,
+        cap=cap,
+        differences=differences,
+    )
+
+
+def _residual(
+    state: State,
+    x: tf.Tensor,
+    marginals: tf.Tensor,
+    evaluation: SweepEvaluation,
+    clipped: tf.Tensor,
+    solver: Solver,
+    features: Features,
+) -> _Residual:
+    """Measure how far the sites x are from their targets.
+
+    :param clipped: Whether precisions are clipped at 0, as in the net.
+    """
+    coupled = features.coupled
+    error, total_rows = _constants(
+        tf.reduce_sum(tf.square(evaluation.error)),
+        tf.cast(num_rows(evaluation.marginals.m), x.dtype),
+    )
+    mean_square = 0.5 * error / total_rows
+    early = coupled & (mean_square > solver.early)
+    limited = tf.stack(evaluation.limited)
+    target = tf.where(clipped | early, limited, tf.stack(evaluation.target))
+    F = target - x
+    scaled = in_deviations(F, marginals, coupled)
+    if coupled:
+        # Many first numbers that change by little, but together, move the means of all
+        # rows far: by the size of F, acceleration of 4000 rows and more kept rows away
+        # from their fixed point.
+        scaled = tf.stack([evaluation.error[0], scaled[1]])
+    (squared_norm,) = _constants(tf.reduce_sum(tf.square(scaled)))
+    residual = tf.reduce_max(tf.abs(evaluation.error))
+    return _Residual(
         F=F,
         scaled=scaled,
-        norm=norm,
-        largest=largest,
+        norm=tf.sqrt(squared_norm),
+        largest=tf.where(clipped, tf.reduce_max(tf.abs(scaled)), residual),
         residual=residual,
         mean_square=mean_square,
-        first_mean_square=first_mean_square,
-        merit=evaluation.merit,
-        step=tf.clip_by_value(step, solver.min_step, largest_step),
-        cap=tf.clip_by_value(cap, solver.min_cap, largest_step),
-        differences=differences,
+        first_mean_square=tf.where(
+            state.sweep == 1, mean_square, state.first_mean_square
+        ),
+    )
+
+
+def _adapted_steps(
+    state: State,
+    found: _Residual,
+    jumped: tf.Tensor,
+    restarted: tf.Tensor,
+    solver: Solver,
+    features: Features,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Adapt the step of each site, and the cap of all.
+
+    :param found: The residual after the step.
+    :param jumped: Whether its norm grew too much.
+    :param restarted: Whether the last of all tries was taken.
+    """
+    coupled = features.coupled
+    # A step is too long where the residual points back along the one it followed.
+    along = found.scaled * state.scaled
+    squares = tf.square(state.scaled)
+    if not coupled:
+        along = tf.reduce_sum(along, axis=0, keepdims=True)
+        squares = tf.reduce_sum(squares, axis=0, keepdims=True)
+    (all_along,) = _constants(tf.reduce_sum(along, axis=[1, 2], keepdims=True))
+    plain = ~state.nothing_accepted & ~state.accelerates
+    turned = along < -0.5 * squares
+    if coupled:
+        turned &= tf.constant([[[False]], [[True]]])
+    like = found.F
+    step = state.step * _either(
+        turned & plain, solver.shrink_step, solver.grow_step, like
+    )
+    turned_as_whole = (all_along < 0.0) & plain
+    cap = state.cap * _either(turned_as_whole, solver.shrink_cap, solver.grow_cap, like)
+    cap = tf.where(restarted, solver.restart_cap * state.cap, cap)
+    largest_step = tf.constant(solver.damping, like.dtype)
+    if coupled:
+        # Where acceleration overshoots, so do the plain steps that follow it.
+        cap = tf.where(jumped & state.accelerates, solver.refused_cap * cap, cap)
+        from_far = min(solver.damping, solver.cap_from_far)
+        is_far = found.first_mean_square > solver.far
+        largest_step = _either(is_far, from_far, solver.damping, like)
+    return (
+        tf.clip_by_value(step, solver.min_step, largest_step),
+        tf.clip_by_value(cap, solver.min_cap, largest_step),
     )
 
 
@@ -395,7 +459,8 @@ def _newton_step(
     :param full: The step that makes F zero as far as the differences show.
     :param left: The rest of F after it.
     """
-    past, dtype = state.differences, state.x.dtype
+    past = state.differences
+    dtype = state.x.dtype
     (square,) = _constants(
         tf.reduce_sum(tf.square(in_deviations(left, state.marginals, features.coupled)))
     )
@@ -439,7 +504,8 @@ def newton_choice(
     known = (
         state.probing & proper
     )  # the difference of a probe; else the step was too long
-    past, too_long = state.differences, tf.cast(~known, tf.int32)
+    past = state.differences
+    too_long = tf.cast(~known, tf.int32)
     newest = tf.where(known, after.differences.newest, past.newest)
     count = past.count + tf.cast(known, tf.int32)
     stays = state._replace(

@@ -62,7 +62,8 @@ class RowPrior(NamedTuple):
 
 def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
     """Compute the prior's moments of f at the rows."""
-    X, zeros = problem.rows.X, tf.zeros_like(sites.nu)
+    X = problem.rows.X
+    zeros = tf.zeros_like(sites.nu)
     variance = problem.latents.prior_variance(problem.parts.variance(X))
     return RowPrior(zeros + problem.parts.mean(X), zeros + variance)
 
@@ -107,15 +108,16 @@ def match_moments(
     """
     (X, Y, alpha), latents = problem.rows, problem.latents
     power = tf.expand_dims(alpha, 1)
-    left = cavity(q, sites, power)
+    of_cavity = cavity(q, sites, power)
     d = latents.residual(projection)
     # A cavity whose variance is so many times the prior's is refused: it is about to be
     # improper.
-    proper = (left.e > 0.0) & (left.s + d <= 10.0 * prior.variance)
+    proper = (of_cavity.e > 0.0) & (of_cavity.s + d <= 10.0 * prior.variance)
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
     # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
     zeros = tf.zeros_like(q.m)
-    m, s = tf.where(proper, left.m, zeros), tf.where(proper, left.s, zeros)
+    m = tf.where(proper, of_cavity.m, zeros)
+    s = tf.where(proper, of_cavity.s, zeros)
     arguments = problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha
     moments, by_parameters = latents.tilted(*arguments, variables)
     tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
@@ -128,9 +130,15 @@ def match_moments(
     without_target = latents.without_target(Y)
     if without_target is not None:
         proper |= without_target
-    of_chunk = [tf.expand_dims(part, 0) for part in by_parameters]
+    of_chunk = [tf.expand_dims(derivative, 0) for derivative in by_parameters]
     return _Matched(
-        target, limited, tf.reduce_all(proper, axis=1), left, q.s + d, moments, of_chunk
+        target,
+        limited,
+        tf.reduce_all(proper, axis=1),
+        of_cavity,
+        q.s + d,
+        moments,
+        of_chunk,
     )
 
 
@@ -161,17 +169,19 @@ def sweep(
     :param factor: One of the sweep before, if its steps are solved for by a factor.
     :param stage: How the problem differs from this one; with no other prior if coupled.
     """
-    problem, scale = _with_power_shift(problem, stage), stage.prior_scale
+    problem = _with_power_shift(problem, stage)
+    scale = stage.prior_scale
     if scale is not None:
         problem = problem._replace(latents=problem.latents.narrowed(scale))
         prior = prior._replace(variance=scale * prior.variance)
-    natural, latents = natural_sums(problem, sites), problem.latents
+    natural = natural_sums(problem, sites)
+    latents = problem.latents
     if coupled:  # A nu = (I + G) A lambda
         natural = Natural(natural.G, natural.b + tf.matmul(*natural))
     known = [] if problem.memory is None else [problem.memory.natural]
     known += [] if others is None else [others]
-    for part in known:
-        natural = tf.nest.map_structure(tf.add, natural, part)
+    for derivative in known:
+        natural = tf.nest.map_structure(tf.add, natural, derivative)
     q = posterior_factor(natural)
     variables = parameters(problem)
 
@@ -181,9 +191,9 @@ def sweep(
         view = latents.view(projection, q, sites, alpha)
         if coupled:
             sites = Sites(sites.nu + sites.tau * view.marginals.m, sites.tau)
-        some = problem._replace(rows=SiteRows(X, Y, alpha))
+        of_chunk = problem._replace(rows=SiteRows(X, Y, alpha))
         matched = match_moments(
-            some, projection, view.marginals, prior, sites, variables
+            of_chunk, projection, view.marginals, prior, sites, variables
         )
         proper, joint = latents.joint_terms(
             matched.proper, view, projection, sites, alpha
@@ -200,28 +210,15 @@ def sweep(
     )
     joint = tf.nest.map_structure(tf.reduce_sum, matched.joint)
     proper = tf.reduce_all(matched.proper)
-    target, limited = matched.sites, matched.limited
-    by_parameters = [tf.reduce_sum(part, axis=0) for part in matched.by_parameters]
+    target = matched.sites
+    limited = matched.limited
+    by_parameters = [
+        tf.reduce_sum(derivative, axis=0) for derivative in matched.by_parameters
+    ]
     if coupled:
-        curvature = Curvature.from_precision(matched.sites.tau)
-        if isinstance(factor, CurvatureFactor):
-            factor = factor.refactorised(problem, curvature)
-            curvature = Curvature(factor.t)
-        distance = sites.nu - matched.tilted.delta1
-        of_cavity = problem.rows.alpha[:, None] * matched.cavity.s * distance
-        g = -distance - curvature.times(of_cavity)
-        change = mean_step(problem, curvature, g, q, factor)
-        share = within_trust(change, matched.v)
-        first = sites.nu + share * (g - curvature.times(change))
-        # A precision that is to be negative falls by no more of B's than this in one
-        # step: whether it is may change from sweep to sweep, and a full step overshoots
-        # by orders of magnitude.
-        step = tf.math.divide_no_nan(tf.constant(0.3, moments.s.dtype), moments.s)
-        gradual = tf.where(
-            target.tau < 0.0, tf.maximum(target.tau, sites.tau - step), target.tau
+        target, limited, factor = _coupled_targets(
+            problem, sites, matched, moments, q, factor
         )
-        target = Sites(first, gradual)
-        limited = Sites(first, limited.tau)
     error = scaled_error(present, matched.sites, moments)
     if traits(problem.parts.likelihood).starts_at_high_powers:
         # Infinite where rounding a row's integral loses more than a nat.
@@ -237,6 +234,39 @@ def sweep(
         _merit(problem, matched.tilted.ell, present.tau * moments.s, joint, q, known),
         _AtFixedPoint(q, matched.tilted, h, joint, factor, by_parameters),
     )
+
+
+def _coupled_targets(
+    problem: SiteProblem,
+    sites: Sites,
+    matched: _Matched,
+    moments: Marginals,
+    q: PosteriorFactor,
+    factor: CurvatureFactor | tuple[()],
+) -> tuple[Sites, Sites, CurvatureFactor | tuple[()]]:
+    r"""Move all :math:`\lambda` together, and precisions gradually.
+
+    :param sites: :math:`\lambda` and :math:`\tau`.
+    :param factor: See :func:`sweep`.
+    :return: The target, the same with precisions that are not negative, and the factor.
+    """
+    curvature = Curvature.from_precision(matched.sites.tau)
+    if isinstance(factor, CurvatureFactor):
+        factor = factor.refactorised(problem, curvature)
+        curvature = Curvature(factor.t)
+    distance = sites.nu - matched.tilted.delta1
+    of_cavity = problem.rows.alpha[:, None] * matched.cavity.s * distance
+    g = -distance - curvature.times(of_cavity)
+    change = mean_step(problem, curvature, g, q, factor)
+    share = within_trust(change, matched.v)
+    lambda_ = sites.nu + share * (g - curvature.times(change))
+    # A precision that is to be negative falls by no more of B's than this in one step:
+    # whether it is may change from sweep to sweep, and a full step overshoots by orders
+    # of magnitude.
+    step = tf.math.divide_no_nan(tf.constant(0.3, moments.s.dtype), moments.s)
+    tau = matched.sites.tau
+    gradual = tf.where(tau < 0.0, tf.maximum(tau, sites.tau - step), tau)
+    return Sites(lambda_, gradual), Sites(lambda_, matched.limited.tau), factor
 
 
 def _merit(
@@ -263,7 +293,8 @@ def infer(
     :param others: What other rows add to q, whose sites stay as they are.
     """
     problem = problem.keep_projections()
-    zeros, prior = tf.zeros_like(initial.nu), row_prior(problem, initial)
+    zeros = tf.zeros_like(initial.nu)
+    prior = row_prior(problem, initial)
     size = (problem.W.shape[1] or np.inf) * initial.nu.shape[1]
     alone = others is None and problem.memory is None
     special = traits(problem.parts.likelihood)
@@ -277,9 +308,9 @@ def infer(
     if coupled:
         # 0 where B is not positive definite.
         w = posterior_factor(natural_sums(problem, initial)).w
-        first = initial.nu - initial.tau * on_rows(problem, w)
-        first = tf.where(tf.math.is_finite(first), first, tf.zeros_like(first))
-        initial = Sites(first, initial.tau)
+        lambda_ = initial.nu - initial.tau * on_rows(problem, w)
+        lambda_ = tf.where(tf.math.is_finite(lambda_), lambda_, tf.zeros_like(lambda_))
+        initial = Sites(lambda_, initial.tau)
     direct = coupled and size <= coupling.MOST_FACTORISED
 
     def evaluate(sites: Sites, stage: Stage, before: _AtFixedPoint) -> SweepEvaluation:
@@ -306,13 +337,14 @@ def infer(
     )
     if not coupled:
         return fixed_point
-    (first, tau), m = fixed_point.sites, fixed_point.marginals.m
-    return fixed_point._replace(sites=Sites(first + tau * m, tau))
+    (lambda_, tau), m = fixed_point.sites, fixed_point.marginals.m
+    return fixed_point._replace(sites=Sites(lambda_ + tau * m, tau))
 
 
 def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:
     """Change the powers to those of a stage."""
-    rows, shift = problem.rows, stage.power_shift
+    rows = problem.rows
+    shift = stage.power_shift
     if shift is None:
         return problem
     alpha = tf.maximum(rows.alpha * tf.minimum(1.0 + shift, 1.0), shift)

@@ -19,35 +19,40 @@ rows on there is one model, whose points are trained. The components of some of 
 choose its inputs.
 """
 
-import copy
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from gpflow.base import AnyNDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from scipy.stats import sem
-from sklearn.exceptions import ConvergenceWarning
 
 from ...distributions import Recalibration
-from ...engine.factors import class_probabilities
-from ...engine.sites.posterior import Marginals, Sites, cavity
 from ...tables.grades import numbers_of, order_of_labels
 from ...training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
-from ...training.fitting.objectives import FAILURES, copy_of
+from ...training.fitting.objectives import FAILURES
 from ...training.fitting.points import gains
+from ..single.classes import SingleClassifier
 from ..single.exact import FINE, SHARE_OF_FINE
 from ..single.inputs import listed
-from ..single.trainer import Trainer
-from .left_out_labels import moments_without_rows
-from .recipe import LEFT_OUT, Candidate, Judged, Recipe, Rule
-from .regression import LEAST_SECONDS
-from .stack import Stack
+from ..single.model import SingleModel
+from ..single.regression import LEAST_SECONDS
+from ..single.settings import Settings
+from .mixture import Mixture
+from .recipe import (
+    LEFT_OUT,
+    NO_LIMIT,
+    Judged,
+    Recipe,
+    Rule,
+    because_of,
+    limit_of,
+    only_model,
+    settings_of_one_model,
+)
 
 #: On 2000 generated rows the log loss of the components less that of one model was
 #: -.019, -.008, -.031 and +.029, in .45 to .79 of the seconds; on 3500 rows -.027 in
@@ -60,14 +65,15 @@ SCOUT_ROWS = 400
 #: The held-out log loss with a spread of .7 and of 1 differed by .004 at most on five
 #: generated tables. Without a prior (infinity) it was .04 worse on digits (200 rows, 64
 #: inputs), and with one lengthscale (0) .17 worse where most inputs are noise.
-COMMON = Candidate(
+COMMON = Settings(
     kernel="matern52",
     ard=0.7,
     inducing="rows",
     alpha=0.5,
     near_rows=0,
-    verbose=False,
 )
+#: The one model of many rows. Its training has a bar if the user wants one.
+MANY = Settings(likelihood="auto", max_iterations=NO_LIMIT, verbose=True)
 #: On 600 rows of two classes and ten inputs 400 points had a log loss of .306 and 150
 #: of .334; of two inputs both had the same.
 POINTS_OF_TWO, POINTS_OF_MORE, POINTS_OF_AN_INPUT = 400, 150, 50
@@ -97,46 +103,77 @@ NAMES = {
 }
 
 
-def fit_class_stack(
-    estimator: Any,
+def fit_classes(
+    kind: type[SingleClassifier],
+    settings: Settings,
+    classes: AnyNDArray,
     X: AnyNDArray,
     Y: AnyNDArray,
-    seconds: float,
-    only_inputs: bool = False,
-) -> Stack:
-    """Train the components on rows X [N, D], with numbers of classes Y [N, 1], and mix
-    them.
+    before: SingleModel | None = None,
+) -> Mixture:
+    """Train the models of a classifier on rows X [N, D], with numbers of classes Y
+    [N, 1].
 
-    :param estimator: Whose other settings are those of the components.
-    :param seconds: The most seconds of it.
+    :param kind: The class of the single models.
+    :param settings: Those of the estimator.
+    :param classes: The labels, [C].
+    :param before: A model from which a warm start begins.
+    """
+    named = settings_of_one_model(settings)
+    if named or len(X) < 2:
+        return only_model(kind(settings).fit(X, Y, before=before), because_of(named))
+    return fit_mixture(ClassRecipe(classes, kind, settings, X, Y, before))
+
+
+class ClassRecipe(Recipe):
+    """What a recipe has while it trains models of classes.
+
+    :param classes: The labels, [C].
+    :param arguments: Those of :class:`~gpflow_pep.estimators.recipe.recipe.Recipe`.
+    """
+
+    def __init__(self, classes: AnyNDArray, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.classes = classes
+        self.labels: AnyNDArray = self.Y[:, 0].astype(int)  #: Numbers of classes, [N].
+
+    def of_some(self, rows: AnyNDArray, seconds: float) -> "ClassRecipe":
+        """Make the recipe of some rows, which may take some seconds."""
+        settings = replace(self.settings, max_seconds=limit_of(seconds))
+        X, Y = self.X[rows], self.Y[rows]
+        return ClassRecipe(self.classes, self.kind, settings, X, Y, self.before)
+
+
+def fit_mixture(recipe: ClassRecipe, only_inputs: bool = False) -> Mixture:
+    """Train the components, and mix them.
+
     :param only_inputs: Whether there are only the two that differ in the inputs.
     """
-    recipe = Recipe(estimator, X, Y, seconds)
-    if len(X) >= MANY_ROWS:
+    if len(recipe.X) >= MANY_ROWS:
         return _fit_many(recipe)
-    num_classes = len(estimator.classes_)
+    num_classes = len(recipe.classes)
     recipe.log.note(
         f"{recipe.size}, {num_classes} classes{recipe.same}: Gaussian processes."
         f" {LEFT_OUT.format('probability')}"
     )
     bent, standard = _candidates(recipe)
     judged = [_better_of_two_starts(recipe, bent)]
-    if num_classes == 2 and len(X) >= LEAST_ROWS:
+    if num_classes == 2 and len(recipe.X) >= LEAST_ROWS:
         near = _near_labels(recipe, judged[0])
         if near is not None:
             return _alone(recipe, near)
-    if not standard.is_like(replace(bent, warm_start=True)):
-        judged += _more(recipe, standard, judged[0].part)
+    if not standard.is_like(bent):
+        judged += _more(recipe, judged, standard)
     if num_classes > 2 and not only_inputs and "likelihood" not in recipe.given:
         judged += _another_likelihood(recipe, judged)
-    return recipe.mix(judged, Y[:, 0].astype(int), RULE, _describe)
+    return recipe.mix(judged, recipe.labels, RULE, _describe)
 
 
-def _candidates(recipe: Recipe) -> tuple[Candidate, Candidate]:
+def _candidates(recipe: ClassRecipe) -> tuple[Settings, Settings]:
     """Give the components that differ in the inputs: the second begins where the first
     ended.
     """
-    several = len(recipe.estimator.classes_) > 2
+    several = len(recipe.classes) > 2
     number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + recipe.X.shape[1]))
     bent = replace(
         COMMON,
@@ -145,167 +182,147 @@ def _candidates(recipe: Recipe) -> tuple[Candidate, Candidate]:
         num_inducing=POINTS_OF_MORE if several else number,
         max_iterations=STEPS[1] if several else STEPS[0],
     )
-    standard = replace(
-        bent, inputs="standard", warm_start=True, max_iterations=STEPS[2]
-    )
+    standard = replace(bent, inputs="standard", max_iterations=STEPS[2])
     return recipe.complete(bent), recipe.complete(standard)
 
 
-def _better_of_two_starts(recipe: Recipe, candidate: Candidate) -> Judged:
+def _better_of_two_starts(recipe: ClassRecipe, candidate: Settings) -> Judged:
     """Train the first component from lengthscales √D; and from the fine start, if a few
     steps from there predict the left-out rows better.
     """
     smooth = _judged(recipe, candidate)
     if recipe.budget.left <= 0.0:
         return smooth
+    lengthscale = FINE * np.sqrt(recipe.X.shape[1])
+    end = time.perf_counter() + SHARE_OF_FINE * recipe.budget.left
     try:
-        few = _few_steps_from_fine_start(recipe, smooth.part)
-        densities = _log_densities(recipe, few, _with_these_sites(few, recipe.copies))
+        few = smooth.single.after_few_steps(
+            lengthscale, FINE_VARIANCE, STEPS_OF_FINE, end
+        )
+        probability = few.left_out(recipe.copies, moves_sites=False)
+        if _score(recipe, probability) < smooth.score + CLEARLY:
+            return smooth
+        fine = _judged(recipe, candidate, few)
     except FAILURES:
         return smooth
-    if np.mean(densities) < smooth.score + CLEARLY:
-        return smooth
-    fine = _more(recipe, replace(candidate, warm_start=True), few)
-    return max([smooth, *fine], key=lambda each: each.score)
+    return max(smooth, fine, key=lambda each: each.score)
 
 
-def _few_steps_from_fine_start(recipe: Recipe, part: Any) -> Any:
-    """Copy a component, and train the copy's model for a few steps from the fine
-    start.
-    """
-    fine, model = copy.copy(part), copy_of(part.model_)
-    fine._set_model(model)
-    kernel: Any = getattr(model.kernel, "kernels", [model.kernel])[0]
-    lengthscale = FINE * np.sqrt(recipe.X.shape[1])
-    kernel.lengthscales.assign(np.full(kernel.lengthscales.shape, lengthscale))
-    kernel.variance.assign(FINE_VARIANCE)
-    steps = min(STEPS_OF_FINE, part.max_iterations)
-    training = replace(part._training(), max_iterations=steps)
-    end = time.perf_counter() + SHARE_OF_FINE * recipe.budget.left
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        Trainer(training, 1, end)(model, begin_with_some=False)
-    return fine
+def _score(recipe: ClassRecipe, probability: AnyNDArray) -> float:
+    """Compute the mean log probability of the labels."""
+    labels = recipe.labels
+    return float(np.mean(np.log(probability[np.arange(len(labels)), labels])))
 
 
-def _judged(recipe: Recipe, candidate: Candidate, before: Any = None) -> Judged:
+def _judged(
+    recipe: ClassRecipe, candidate: Settings, before: SingleModel | None = None
+) -> Judged:
     """Train a candidate, and leave out each of its rows in turn.
 
     :param before: The component that it begins from; None: it begins anew.
     """
-    part = recipe.train(candidate, before=before)
-    probability = _left_out(part, recipe.copies)
-    densities = _log_densities(recipe, part, probability)
-    probability = probability[:, part.columns_of(recipe.estimator)]
+    single = recipe.train(candidate, before=before)
+    probability = single.left_out(recipe.copies)
+    labels = recipe.labels
+    densities = np.log(probability[np.arange(len(labels)), labels])
     name = _name_of(recipe, candidate)
-    return Judged(name, candidate, part, probability, densities)
+    return Judged(name, candidate, single, probability, densities)
 
 
-def _log_densities(recipe: Recipe, part: Any, probability: AnyNDArray) -> AnyNDArray:
-    """Take the logarithms of a component's probabilities of the labels, [N]."""
-    labels = recipe.Y[:, 0].astype(int)
-    columns = np.array(part.columns_of(recipe.estimator))
-    return np.asarray(np.log(probability[np.arange(len(labels)), columns[labels]]))
-
-
-def _more(recipe: Recipe, candidate: Candidate, before: Any) -> list[Judged]:
+def _more(
+    recipe: ClassRecipe, judged: list[Judged], candidate: Settings, place: int = 0
+) -> list[Judged]:
     """Train a further component, from where one ended; none if the time is over, or if
     it fails.
     """
     if recipe.budget.left <= 0.0:
         return []
     try:
-        return [_judged(recipe, candidate, before)]
+        return [_judged(recipe, candidate, judged[place].single)]
     except FAILURES:
         return []
 
 
-def _name_of(recipe: Recipe, candidate: Candidate) -> str:
+def _name_of(recipe: ClassRecipe, candidate: Settings) -> str:
     """Word in what a component differs from others."""
     if "likelihood" not in recipe.given and candidate.likelihood in NAMES:
         return NAMES[candidate.likelihood]
     if candidate.inputs == "yeo-johnson":
         return "Inputs made nearly Gaussian (Yeo-Johnson)"
-    is_scaled = recipe.estimator.standardize
+    is_scaled = recipe.settings.standardize
     return "Standardised inputs" if is_scaled else "Inputs as they are"
 
 
-def _alone(recipe: Recipe, part: Any) -> Stack:
-    """Make a stack of one component."""
-    recipe.log.note(f"{len(recipe.X)} rows: {part._one_line()}")
-    return recipe.alone(part, Recalibration())
+def _alone(recipe: ClassRecipe, single: SingleModel) -> Mixture:
+    """Make a mixture of one component."""
+    recipe.log.note(f"{len(recipe.X)} rows: {single.describe()}")
+    return recipe.alone(single, Recalibration())
 
 
-def _fit_many(recipe: Recipe) -> Stack:
+def _fit_many(recipe: ClassRecipe) -> Mixture:
     """Train one component; some of the rows choose how its inputs are transformed."""
-    estimator, X, Y = recipe.estimator, recipe.X, recipe.Y
     inputs = "standard"
     seconds = recipe.budget.seconds
     if seconds >= LEAST_SECONDS and "inputs" not in recipe.given:
-        order = np.random.default_rng(estimator._seed()).permutation(len(X))
-        rows = order[:SCOUT_ROWS]
+        order = np.random.default_rng(recipe.settings.seed).permutation(len(recipe.X))
         recipe.log.note("Some rows choose how inputs are transformed.")
-        scout = fit_class_stack(estimator, X[rows], Y[rows], 0.5 * seconds, True)
-        recipe.log.lines += scout.lines
-        inputs = scout.heaviest.inputs
+        some = recipe.of_some(order[:SCOUT_ROWS], 0.5 * seconds)
+        scouts = fit_mixture(some, only_inputs=True)
+        recipe.log.lines += scouts.lines
+        inputs = scouts.heaviest.settings.inputs
     if recipe.given:
         recipe.log.note(f"All models with {listed(recipe.given)}.")
-    return _alone(recipe, recipe.train(recipe.complete(Candidate(inputs=inputs))))
+    candidate = recipe.complete(replace(MANY, inputs=inputs))
+    return _alone(recipe, recipe.train(candidate))
 
 
-def _near_labels(recipe: Recipe, judged: Judged) -> Any:
+def _near_labels(recipe: ClassRecipe, judged: Judged) -> SingleModel | None:
     """Let the first component use near rows, if its residuals are alike among them;
     None: it does not.
     """
-    main = judged.part
-    X, Y = map(np.asarray, main.model_.data)
+    main: SingleClassifier = judged.single
+    X, Y = map(np.asarray, main.main.data)
     rows = np.arange(len(X))
-    products = near_residuals(main.kernel_, X, judged.log_densities, Y[:, 0], rows)
+    products = near_residuals(main.kernel, X, judged.log_densities, Y[:, 0], rows)
     if not gains(products, np.zeros_like(products), LEAST_GAIN):
         return None
-    near = copy.copy(main)
-    steps = recipe.estimator.max_iterations
-    near.set_params(near_rows="auto", max_iterations=steps)
-    seed = recipe.estimator._seed()
-    near._set_model(near._with_near_labels(main.model_, (X, Y), seed))
-    return near if near.near_rows_ else None
+    near = main.trying_near_labels(recipe.settings.max_iterations)
+    return near if near.num_near_rows else None
 
 
-def _another_likelihood(recipe: Recipe, judged: list[Judged]) -> list[Judged]:
+def _another_likelihood(recipe: ClassRecipe, judged: list[Judged]) -> list[Judged]:
     """Train a component of classes in order if they may have one, or else one in which
     labels may be wrong.
     """
-    best = max(judged, key=lambda each: each.score)
-    if _may_be_ordinal(recipe, best):
+    place = int(np.argmax([each.score for each in judged]))
+    best = judged[place]
+    order = _order_of_classes(recipe, best)
+    if order is not None:
         ordinal = replace(
             best.candidate,
-            warm_start=True,
             likelihood="ordinal",
+            order=tuple(order.tolist()),
             max_iterations=STEPS[1],
         )
-        more = _more(recipe, recipe.complete(ordinal), best.part)
+        more = _more(recipe, judged, recipe.complete(ordinal), place)
         if more and more[0].score >= best.score:
             return more
         for each in more:
             recipe.log.note(f"{each.name}: {each.score:.3f}; not kept.")
     wrong = replace(
         best.candidate,
-        warm_start=True,
         likelihood="noisy_multiclass",
         max_iterations=STEPS[3],
     )
-    return _more(recipe, recipe.complete(wrong), best.part)
+    return _more(recipe, judged, recipe.complete(wrong), place)
 
 
-def _may_be_ordinal(recipe: Recipe, best: Judged) -> bool:
-    classes = recipe.estimator.classes_
-    order = order_of_labels(classes)
-    if order is None:
-        return False
-    if numbers_of(classes) is None:
-        return True
-    labels = recipe.Y[:, 0].astype(int)
-    return bool(is_ordinal(best.prediction, labels, order))
+def _order_of_classes(recipe: ClassRecipe, best: Judged) -> AnyNDArray | None:
+    """Give the places of the classes in their order; None if they may have none."""
+    order = order_of_labels(recipe.classes)
+    if order is None or numbers_of(recipe.classes) is None:
+        return order
+    return order if is_ordinal(best.prediction, recipe.labels, order) else None
 
 
 def _recalibration(
@@ -323,63 +340,12 @@ RULE = Rule(
 )
 
 
-def _describe(stack: Stack, _: Sequence[Any]) -> str:
-    power = (stack.recalibration or Recalibration()).scale ** -2
+def _describe(mixture: Mixture, _: Sequence[Any]) -> str:
+    power = (mixture.recalibration or Recalibration()).scale ** -2
     return (
         f"Probabilities are mixed, raised to the power {power:.2f} (above 1 makes them"
         " more certain) that suits the left-out rows best, and divided by their sum."
     )
-
-
-def _left_out(part: Any, copies: AnyNDArray | None = None) -> AnyNDArray:
-    """Compute the probabilities of one model's classes in each row, given all others,
-    [N, C].
-
-    :param copies: How many rows are copies of each, [N]: their sites are alike, and all
-        of them are removed.
-    """
-    model: Any = part.model_
-    rows = model.converged_rows()
-    m, s = _cavities(rows, copies)
-    if rows.m.shape[1] == 1:
-        times = np.ones(len(m)) if copies is None else copies
-        mean, variance = moments_without_rows(model, rows, times)
-        is_found = np.isfinite(mean)[:, None]
-        m = np.where(is_found, mean[:, None], m)
-        s = np.where(is_found, variance[:, None], s)
-    return _probabilities(part, m, s + rows.d)
-
-
-def _with_these_sites(part: Any, copies: AnyNDArray | None) -> AnyNDArray:
-    """Compute the same with the sites of the other rows as they are, which takes less
-    time.
-    """
-    rows = part.model_.converged_rows()
-    m, s = _cavities(rows, copies)
-    return _probabilities(part, m, s + rows.d)
-
-
-def _cavities(rows: Any, copies: AnyNDArray | None) -> tuple[Any, Any]:
-    """Remove the sites of each row and its copies from the posterior of h there."""
-    times = np.ones(len(rows.m)) if copies is None else copies
-    power = tf.convert_to_tensor(times[:, None], rows.m.dtype)
-    m, s, _ = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
-    return m, s
-
-
-def _probabilities(part: Any, m: Any, s: Any) -> AnyNDArray:
-    """Compute the probabilities of classes by moments of f without the mean function,
-    [N, L] each.
-    """
-    model = part.model_
-    X = model.data[0]
-    moments = m + model.mean_function(X), s
-    p = np.asarray(
-        class_probabilities(model.likelihood, X, *moments, len(part.classes_))
-    )
-    # Where a site is too precise to be removed nothing is known of the row.
-    p = np.nan_to_num(p, nan=0.0) + np.finfo(p.dtype).eps
-    return np.asarray(p / np.sum(p, axis=1, keepdims=True))
 
 
 def _recalibrated(p: AnyNDArray, labels: AnyNDArray) -> Recalibration:

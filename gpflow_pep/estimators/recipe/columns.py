@@ -20,9 +20,9 @@ when the other targets of a row are known (``known=``).
 """
 
 import contextlib
-import copy
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,10 +32,12 @@ from sklearn.exceptions import ConvergenceWarning
 from ...engine.refusals import counted
 from ...training.fitting.objectives import FAILURES
 from ...training.fitting.points import numbers_of_copies
+from ..single.regression import SingleRegressor
+from ..single.settings import Settings
 from .forecasts import fit_forecast
-from .recipe import Recipe
-from .regression import COLUMN_STEPS, fit_stack
-from .stack import Stack
+from .mixture import ColumnMixture, Mixture
+from .recipe import Recipe, limit_of
+from .regression import COLUMN_STEPS, fit_mixture
 
 SEPARATE, SHARED, JOINT = "separate", "shared kernel", "joint"
 #: The columns of a trial, and the steps of the joint model there.
@@ -50,14 +52,14 @@ SHARED_SHARE, TRIAL_SHARE, SEPARATE_SHARE = 0.2, 0.1, 0.5
 class Ways(Recipe):
     """The ways to model the columns of y, as they are trained and judged.
 
-    :param estimator: Whose settings are those of all of them.
+    :param settings: The settings that all of them have.
     :param X: Inputs, [N, D].
     :param Y: Targets, [N, P], NaN where one was not observed.
     """
 
-    def __init__(self, estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> None:
-        super().__init__(estimator, X, Y, estimator.max_seconds)
-        #: The fitted estimator of each column by way, [P]; None: none was trained.
+    def __init__(self, settings: Settings, X: AnyNDArray, Y: AnyNDArray) -> None:
+        super().__init__(SingleRegressor, settings, X, Y)
+        #: The mixture that models each column by way, [P]; None: none was trained.
         self.fitted: dict[str, list[Any]] = {}
         #: Log densities of the rows that were left out, [N, P]; NaN of others.
         self.densities: dict[str, AnyNDArray] = {}
@@ -68,16 +70,17 @@ class Ways(Recipe):
         num_latent: int | None,
         most_steps: int | None = None,
         columns: Any = slice(None),
-    ) -> Any:
+    ) -> Mixture:
         """Train one model of all columns; or of some, on the rows that have one."""
         Y, warps = self.Y[:, columns], None
-        rows, part = is_observed(Y), self._copy(seconds)
-        part.num_latent, part.n_outputs_ = num_latent, Y.shape[1]
-        if SHARED in self.fitted and self.fitted[SHARED][0]._target.is_warped:
-            units = self.fitted[SHARED][0]._target
-            warps = np.stack([units.skew, units.tails], axis=1)[columns]
-        part._set_stack(fit_stack(part, self.X[rows], Y[rows], most_steps, warps))
-        return part
+        rows = is_observed(Y)
+        settings = replace(self._in_time(seconds), num_latent=num_latent)
+        if SHARED in self.fitted:
+            units = self.fitted[SHARED][0].heaviest.units
+            if units.is_warped:
+                warps = np.stack([units.skew, units.tails], axis=1)[columns]
+        options: Any = {"column_steps": most_steps, "warps": warps}
+        return fit_mixture(settings, self.X[rows], Y[rows], **options)
 
     def train_separately(self, columns: Iterable[int], seconds: float) -> None:
         """Train a model of each of some columns that have none, until the time is over.
@@ -87,39 +90,38 @@ class Ways(Recipe):
         P = self.Y.shape[1]
         fitted = self.fitted.setdefault(SEPARATE, [None] * P)
         densities = self.densities.setdefault(SEPARATE, np.full(self.Y.shape, np.nan))
+        settings = self._in_time(seconds)
         for p in columns:
             if fitted[p] is None and self.budget.left > 0.0:
                 there = np.flatnonzero(~np.isnan(self.Y[:, p]))
-                part, X = self._copy(seconds), self.X[there]
-                y = self.Y[there][:, [p]]
-                part.n_outputs_, part.target_names_ = 1, None
-                fit = fit_stack if part._time_place is None else fit_forecast
+                X, y = self.X[there], self.Y[there][:, [p]]
                 with contextlib.suppress(*FAILURES):
-                    part._set_stack(fit(part, X, y))
-                    fitted[p] = part
-                    densities[there, p] = left_out_densities(part, X, y)[:, 0]
+                    fitted[p] = fit_forecast(settings, X, y)
+                    densities[there, p] = left_out_densities(fitted[p], X, y)[:, 0]
 
-    def add(self, way: str, part: Any) -> None:
+    def add(self, way: str, mixture: Mixture) -> None:
         """Take over and judge a model of all columns."""
-        self.fitted[way] = [part] * self.Y.shape[1]
-        self.densities[way] = left_out_densities(part, self.X, self.Y)
+        self.fitted[way] = [mixture] * self.Y.shape[1]
+        self.densities[way] = left_out_densities(mixture, self.X, self.Y)
 
-    def _copy(self, seconds: float) -> Any:
-        """Copy the estimator, not fitted, for rows without names."""
-        part = copy.copy(self.estimator)
-        for name in ("feature_names_in_", "model_"):
-            part.__dict__.pop(name, None)
-        part.max_seconds = max(seconds, 1e-3) if np.isfinite(seconds) else None
-        part.verbose = False
-        return part
+    def _in_time(self, seconds: float) -> Settings:
+        """Give the settings of a way that may take some seconds."""
+        limit = limit_of(max(seconds, 1e-3))
+        return replace(self.settings, max_seconds=limit, verbose=False)
 
 
-def fit_columns(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
+def fit_columns(
+    settings: Settings,
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    names: Sequence[str] | None = None,
+) -> ColumnMixture:
     """Train the ways to model targets Y [N, P] of rows X [N, D], and choose of them.
 
-    :param estimator: Whose other settings are those of all of them.
+    :param settings: Those of the estimator.
+    :param names: The names of the columns, for descriptions; None: their positions.
     """
-    P, ways = Y.shape[1], Ways(estimator, X, Y)
+    P, ways = Y.shape[1], Ways(settings, X, Y)
     ways.add(SHARED, ways.train_together(SHARED_SHARE * ways.budget.left, 0))
     trial = np.unique(np.linspace(0, P - 1, min(P, TRIAL_COLUMNS)).astype(int))
     ways.train_separately(trial, SEPARATE_SHARE * ways.budget.left / P)
@@ -131,10 +133,10 @@ def fit_columns(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
         with contextlib.suppress(*FAILURES), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             seconds = TRIAL_SHARE * ways.budget.left
-            part = ways.train_together(seconds, None, TRIAL_STEPS, trial)
+            joint = ways.train_together(seconds, None, TRIAL_STEPS, trial)
             of_trial = Y[rows][:, trial]
-            tried[JOINT] = left_out_densities(part, X[rows], of_trial)
-            given = given_others_densities(part, of_trial)
+            tried[JOINT] = left_out_densities(joint, X[rows], of_trial)
+            given = given_others_densities(joint, of_trial)
             helps = bool(np.nanmean(given) > most)
     means = common_means(tried)
     kept = [way for way in means if means[way] > max(means.values()) - MARGIN]
@@ -147,17 +149,15 @@ def fit_columns(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
         share = 0.5 if SEPARATE in kept and len(trial) < P else 1.0
         steps = COLUMN_STEPS if JOINT in kept else TRIAL_STEPS
         with contextlib.suppress(*FAILURES):
-            part = ways.train_together(share * ways.budget.left, None, steps)
-            ways.add(JOINT, part)
+            ways.add(JOINT, ways.train_together(share * ways.budget.left, None, steps))
     if SEPARATE in kept:
         ways.train_separately(range(P), max(ways.budget.left, 0.0) / P)
-    return _chosen(ways)
+    return _chosen(ways, list(map(str, names or range(P))))
 
 
-def _chosen(ways: Ways) -> Stack:
+def _chosen(ways: Ways, names: list[str]) -> ColumnMixture:
     """Choose the way that predicts each column, with those that were trained on all."""
     Y, log = ways.Y, ways.log
-    names = list(map(str, ways.estimator.target_names_ or range(Y.shape[1])))
     densities = {way: ways.densities[way] for way in ways.fitted}
     chosen = choose(densities)
     informed = list(chosen)
@@ -168,11 +168,11 @@ def _chosen(ways: Ways) -> Stack:
                 informed[p] = JOINT
     by_inputs = [ways.fitted[way][p] for p, way in enumerate(chosen)]
     by_others = [ways.fitted[way][p] for p, way in enumerate(informed)]
-    components = {id(part): part for part in (*by_inputs, *by_others)}
-    order = list(components)
-    places = tuple(order.index(id(part)) for part in by_inputs)
-    known_places = tuple(order.index(id(part)) for part in by_others)
-    weights = np.bincount(places, minlength=len(order)) / Y.shape[1]
+    components = list(dict.fromkeys((*by_inputs, *by_others)))
+    places, known_places = (
+        tuple(components.index(each) for each in mixtures)
+        for mixtures in (by_inputs, by_others)
+    )
     log.note(f"On all columns: {_listed(common_means(densities))}.")
     for way in dict.fromkeys(chosen):
         log.note(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
@@ -180,15 +180,7 @@ def _chosen(ways: Ways) -> Stack:
         columns = _columns_of(JOINT, informed, names)
         log.note(f"If other columns of the row are known: {JOINT}, for {columns}.")
     log.note(f"{ways.budget.passed:.1f} s.")
-    return Stack(
-        tuple(components.values()),
-        weights,
-        weights,
-        None,
-        tuple(log.lines),
-        places,
-        known_places,
-    )
+    return ColumnMixture(tuple(components), tuple(log.lines), places, known_places)
 
 
 def _columns_of(way: str, chosen: list[str], names: list[str]) -> str:
@@ -227,11 +219,15 @@ def choose(densities: dict[str, AnyNDArray]) -> list[str]:
 
 
 def common_means(densities: dict[str, AnyNDArray]) -> dict[str, float]:
-    """Average the log densities of each way over targets that all ways have judged."""
-    judged = np.all([~np.isnan(values) for values in densities.values()], axis=0)
-    if not judged.any():
-        return {way: float(np.nanmean(values)) for way, values in densities.items()}
-    return {way: float(np.mean(values[judged])) for way, values in densities.items()}
+    """Average the log densities of each way over targets that all ways have judged. A
+    way that has judged none, since the time ran out before, has no mean.
+    """
+    judging = {way: ~np.isnan(values) for way, values in densities.items()}
+    judging = {way: judged for way, judged in judging.items() if judged.any()}
+    common = np.all(list(judging.values()), axis=0)
+    if common.any():
+        return {way: float(np.mean(densities[way][common])) for way in judging}
+    return {way: float(np.nanmean(densities[way])) for way in judging}
 
 
 def is_observed(Y: AnyNDArray) -> AnyNDArray:
@@ -240,12 +236,12 @@ def is_observed(Y: AnyNDArray) -> AnyNDArray:
     return observed
 
 
-def left_out_densities(part: Any, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+def left_out_densities(mixture: Mixture, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     """Compute log densities of the targets Y [N, P] of a model's training rows, each
     predicted without its row and copies of it; NaN if they were not left out.
     """
     densities = np.full(Y.shape, np.nan)
-    left_out = part._left_out(numbers_of_copies(X, Y))
+    left_out = mixture.left_out(numbers_of_copies(X, Y))
     if left_out is not None:
         rows, predictive = left_out
         several = Y.shape[1] > 1
@@ -254,13 +250,13 @@ def left_out_densities(part: Any, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     return densities
 
 
-def given_others_densities(part: Any, Y: AnyNDArray) -> AnyNDArray:
+def given_others_densities(mixture: Mixture, Y: AnyNDArray) -> AnyNDArray:
     """Compute the log density of each target [N, P] given the other rows and the other
     targets of its row.
     """
-    joint = part._stack.heaviest
-    densities = joint.model_.loo_log_density_of_entries(whole_rows=False)
-    return np.asarray(densities) + joint._target.log_slope(Y)
+    joint: Any = mixture.heaviest
+    densities = joint.model.loo_log_density_of_entries(whole_rows=False)
+    return np.asarray(densities) + joint.units.log_slope(Y)
 
 
 def _listed(means: dict[str, float]) -> str:

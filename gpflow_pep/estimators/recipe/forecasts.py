@@ -8,7 +8,7 @@ weights and the recalibration. Then all components are trained on all rows, from
 they ended.
 
 That input is standardised and never bent, and a linear function of it is part of each
-component. Up to :data:`~gpflow_pep.estimators.recipe.regression.EXACT_ROWS` rows the
+component. Up to :data:`~gpflow_pep.estimators.single.regression.EXACT_ROWS` rows the
 components are those of :mod:`gpflow_pep.estimators.recipe.regression`; with more there
 is one, whose inducing inputs are trained.
 """
@@ -23,17 +23,19 @@ from gpflow.base import AnyNDArray
 
 from ...distributions import Recalibration
 from ...distributions.recalibration import STANDARD_ERRORS
-from .recipe import Candidate, Judged, Recipe
+from ..single.model import SingleModel
+from ..single.regression import EXACT_ROWS, SingleRegressor
+from ..single.settings import Settings
+from .mixture import Mixture
+from .recipe import Judged, Recipe
 from .regression import (
     BENT,
-    EXACT_ROWS,
     TRAINED,
     exact_candidates,
-    fit_stack,
+    fit_mixture,
     name_of,
     rule_of_targets,
 )
-from .stack import Stack
 
 #: The share of the rows that judges, and the fewest rows on either side.
 LATEST, FEWEST = 0.2, 4
@@ -52,16 +54,25 @@ def latest_rows(times: AnyNDArray) -> npt.NDArray[np.bool_]:
     return np.asarray(times >= begin)
 
 
-def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
+def fit_forecast(
+    settings: Settings,
+    X: AnyNDArray,
+    Y: AnyNDArray,
+    before: SingleModel | None = None,
+) -> Mixture:
     """Train the components on rows X [N, D], with targets Y [N, 1], and mix them by how
-    they predict the latest rows.
+    they predict the latest rows; as other components if ``time`` is not set, or if too
+    few rows are on one side.
 
-    :param estimator: Whose other settings are those of the components.
+    :param settings: Those of the estimator.
+    :param before: A model from which a warm start begins.
     """
-    latest = latest_rows(X[:, estimator._time_place])
+    if settings.time is None:
+        return fit_mixture(settings, X, Y, before)
+    latest = latest_rows(X[:, settings.time])
     if not FEWEST <= latest.sum() <= len(X) - FEWEST:
-        return fit_stack(estimator, X, Y)
-    recipe = Recipe(estimator, X, Y, estimator.max_seconds)
+        return fit_mixture(settings, X, Y, before)
+    recipe = Recipe(SingleRegressor, settings, X, Y, before)
     recipe.log.note(
         f"{recipe.size}{recipe.same}: trained on all rows but the latest"
         f" {latest.sum()}, which judge the models. Mean log density in nats (higher is"
@@ -77,12 +88,12 @@ def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
     judged: list[Judged] = []
     for trial in trials:
         left = recipe.budget.left / (len(trials) - len(judged))
-        start = trial.part._hyperparameters()
-        part = recipe.train(trial.candidate, seconds=left, start=start)
-        judged.append(replace(trial, part=part))
+        start = trial.single.hyperparameters()
+        single = recipe.train(trial.candidate, seconds=left, start=start)
+        judged.append(replace(trial, single=single))
 
-    def describe(stack: Stack, _: Sequence[Any]) -> str:
-        scale = (stack.recalibration or Recalibration()).scale
+    def describe(mixture: Mixture, _: Sequence[Any]) -> str:
+        scale = (mixture.recalibration or Recalibration()).scale
         return (
             f"Recalibrated on these rows: {scale:.2f} times as wide. The saved"
             f" components are trained on all rows; {recipe.budget.passed:.1f} s."
@@ -95,7 +106,7 @@ def fit_forecast(estimator: Any, X: AnyNDArray, Y: AnyNDArray) -> Stack:
 def _best_variant(
     recipe: Recipe,
     name: str,
-    variants: list[Candidate],
+    variants: list[Settings],
     latest: npt.NDArray[np.bool_],
     seconds: float,
 ) -> Judged:
@@ -106,10 +117,10 @@ def _best_variant(
     """
     trials = []
     for candidate in variants:
-        part = recipe.train(candidate, seconds=seconds, rows=~latest)
-        prediction = part._part_of_y(recipe.X[latest])
+        single = recipe.train(candidate, seconds=seconds, rows=~latest)
+        prediction = single.predictive(recipe.X[latest])
         densities = prediction.log_densities(recipe.Y[latest, 0])
-        trials.append(Judged(name, candidate, part, prediction, densities))
+        trials.append(Judged(name, candidate, single, prediction, densities))
     scores = [trial.score for trial in trials]
     best = trials[int(np.nanargmax(scores))]
     if len(trials) > 1:
@@ -119,7 +130,7 @@ def _best_variant(
     return best
 
 
-def _candidates(recipe: Recipe) -> dict[str, list[Candidate]]:
+def _candidates(recipe: Recipe) -> dict[str, list[Settings]]:
     """List the variants of each component: with a warp and without one if there is a
     choice.
     """
@@ -128,8 +139,8 @@ def _candidates(recipe: Recipe) -> dict[str, list[Candidate]]:
         bent = recipe.complete(replace(BENT, near_rows=0))
         variants = [plain] if bent == plain else [bent, plain]
         return {"trained inducing inputs": variants}
-    components: dict[str, list[Candidate]] = {}
-    tried: list[Candidate] = []
+    components: dict[str, list[Settings]] = {}
+    tried: list[Settings] = []
     for candidate in exact_candidates(recipe):
         if any(candidate.is_like(each) for each in tried):
             continue

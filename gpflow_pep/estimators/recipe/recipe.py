@@ -6,12 +6,11 @@ trains the candidates, judges each by rows that were left out, and mixes them. R
 differ in their lists of candidates, and in the :class:`Rule` by which they are mixed.
 """
 
-import copy
 import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +21,12 @@ from ...distributions import Recalibration
 from ...engine.refusals import counted
 from ...training import ensemble_weights
 from ...training.fitting.points import numbers_of_copies
-from ..single.exact import Hyperparameters
 from ..single.inputs import listed
-from .stack import Stack
+from ..single.model import SingleModel
+from ..single.parts import is_exact_kernel
+from ..single.regression import GAUSSIAN
+from ..single.settings import Settings
+from .mixture import Mixture
 
 #: How rows are judged, for descriptions.
 LEFT_OUT = (
@@ -32,35 +34,60 @@ LEFT_OUT = (
 )
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """The settings of a model that a recipe may train; those that are None are the
-    estimator's.
+#: The most steps of a candidate that has no limit of its own.
+NO_LIMIT = sys.maxsize
+#: Setting one of these to another value than the default selects a single model.
+OF_ONE_MODEL = ("num_inducing", "alpha", "objective", "inducing", "batch_size")
+#: If one of these has another value than the default, all mixed models use it.
+OF_ALL_MODELS = (
+    "kernel",
+    "noise",
+    "warp",
+    "inputs",
+    "likelihood",
+    "ard",
+    "standardize",
+)
+
+
+def settings_of_one_model(settings: Settings) -> dict[str, Any]:
+    """Give the settings of an estimator that select one model, in the place of several
+    that are mixed.
     """
+    names = [*OF_ONE_MODEL]
+    if settings.kernel != "auto" and not is_exact_kernel(settings.kernel):
+        names.append("kernel")
+    if settings.num_classes is None and settings.likelihood not in GAUSSIAN:
+        names.append("likelihood")
+    if not settings.standardize and settings.kernel == "additive":
+        names += ["kernel", "standardize"]
+    if not settings.standardize and settings.time is not None:
+        names += ["time", "standardize"]
+    return settings.changes(names)
 
-    kernel: str | None = None
-    inputs: str | None = None
-    noise: str | None = None
-    warp: bool | None = None
-    inducing: str | None = None
-    num_inducing: int | None = None
-    alpha: float | None = None
-    ard: bool | float | None = None
-    standardize: bool | None = None
-    likelihood: Any = None
-    near_rows: int | None = None
-    warm_start: bool | None = None
-    verbose: bool | None = None
-    max_iterations: int = sys.maxsize  #: The most steps.
 
-    def settings(self) -> dict[str, Any]:
-        """Give the parameters of an estimator that it sets."""
-        every = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: value for name, value in every.items() if value is not None}
+def settings_of_all_models(settings: Settings) -> dict[str, Any]:
+    """Give the settings that all mixed models use."""
+    given = settings.changes(OF_ALL_MODELS)
+    if not settings.standardize:
+        given["inputs"] = "standard"
+    if not settings.standardize and settings.num_classes is None:
+        given["noise"], given["warp"] = "constant", False
+    return given
 
-    def is_like(self, other: "Candidate") -> bool:
-        """Whether it is the same model as another, trained for as long or not."""
-        return replace(self, max_iterations=other.max_iterations) == other
+
+def only_model(single: SingleModel, why: str) -> Mixture:
+    """Make the mixture of one trained model.
+
+    :param why: Why there is only one, for descriptions.
+    """
+    line = f"One model{why}: {single.describe()}"
+    return Mixture((single,), single.settings, (line,), np.ones(1), np.ones(1), None)
+
+
+def because_of(named: dict[str, Any]) -> str:
+    """Word the settings that select one model."""
+    return f", because of {listed(named)}" if named else ""
 
 
 @dataclass(frozen=True)
@@ -68,8 +95,8 @@ class Judged:
     """A component, and what it predicts of rows that were left out."""
 
     name: str
-    candidate: Candidate
-    part: Any
+    candidate: Settings
+    single: Any
     prediction: Any  #: A distribution of targets, or probabilities of classes, [N, C].
     log_densities: AnyNDArray  #: Of the targets of these rows, [N].
 
@@ -134,19 +161,27 @@ class Log:
 class Recipe:
     """What a recipe has while it trains models of rows.
 
-    :param estimator: Whose other settings are those of all candidates.
+    :param kind: The class of the single models.
+    :param settings: The settings of the estimator.
     :param X: Inputs, [N, D].
     :param Y: Targets, [N, P].
-    :param seconds: The most seconds; None: any number.
+    :param before: A model from which a warm start begins.
     """
 
     def __init__(
-        self, estimator: Any, X: AnyNDArray, Y: AnyNDArray, seconds: float | None
+        self,
+        kind: type[SingleModel],
+        settings: Settings,
+        X: AnyNDArray,
+        Y: AnyNDArray,
+        before: SingleModel | None = None,
     ) -> None:
-        self.estimator, self.X, self.Y = estimator, X, Y
-        self.budget, self.log = Budget(seconds), Log(estimator.verbose)
+        self.kind, self.settings = kind, settings
+        self.X, self.Y, self.before = X, Y, before
+        #: The settings that all candidates have.
+        self.given = settings_of_all_models(settings)
+        self.budget, self.log = Budget(settings.max_seconds), Log(settings.verbose)
         self.copies = numbers_of_copies(X, Y)
-        self.given: dict[str, Any] = estimator._settings_of_all_models()
 
     @property
     def size(self) -> str:
@@ -158,54 +193,60 @@ class Recipe:
         """The settings of all models; empty without any."""
         return f", all models with {listed(self.given)}" if self.given else ""
 
-    def complete(self, candidate: Candidate) -> Candidate:
+    def complete(self, candidate: Settings) -> Settings:
         """Give a candidate the settings that all models have, and at most as many steps
         as the user allows.
         """
-        most = min(candidate.max_iterations, self.estimator.max_iterations)
-        return replace(candidate, **self.given, max_iterations=most)
+        own = self.settings
+        near_rows = candidate.near_rows
+        return replace(
+            candidate,
+            **self.given,
+            near_rows=own.near_rows if near_rows == "auto" else near_rows,
+            num_latent=own.num_latent,
+            time=own.time,
+            max_iterations=min(candidate.max_iterations, own.max_iterations),
+            verbose=candidate.verbose and own.verbose,
+            seed=own.seed,
+            num_classes=own.num_classes,
+        )
 
     def train(
         self,
-        candidate: Candidate,
+        candidate: Settings,
         *,
         seconds: float | None = None,
         rows: Any = slice(None),
-        start: Hyperparameters | None = None,
-        before: Any = None,
-        warps: AnyNDArray | None = None,
+        before: SingleModel | None = None,
+        **options: Any,
     ) -> Any:
         """Train a candidate, which is complete, on some rows or all.
 
         :param seconds: The most seconds; None: those that are left.
-        :param start: Where an exact model starts, or the warp of another one.
-        :param before: A component from which a warm start begins.
-        :param warps: Skew and tails of each of several columns, [P, 2], if known.
+        :param before: A component from which it begins; None: the one of the recipe.
+        :param options: What ``fit`` of the single model takes beside these.
         """
         seconds = self.budget.left if seconds is None else seconds
         steps = candidate.max_iterations
-        is_short = steps < self.estimator.max_iterations
-        part = copy.copy(self.estimator if before is None else before)
-        part.__dict__.pop("feature_names_in_", None)  # it gets arrays
-        limit = seconds if np.isfinite(seconds) else None
-        part.set_params(**candidate.settings(), max_seconds=limit)
-        options = {} if warps is None else {"warps": warps}
+        is_short = steps < self.settings.max_iterations
+        single = self.kind(replace(candidate, max_seconds=limit_of(seconds)))
+        before = self.before if before is None else before
         with warnings.catch_warnings():
             if is_short:
                 warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
-            part._fit_one(self.X[rows], self.Y[rows], start, **options)
-        if is_short and part.n_iter_ == steps:
+            single.fit(self.X[rows], self.Y[rows], before=before, **options)
+        if is_short and single.record is not None and single.num_iterations == steps:
             done = f"This model has only {steps} steps."
-            part.record_ = part.record_._replace(converged=True, message=done)
-        return part
+            single.record = single.record._replace(converged=True, message=done)
+        return single
 
     def mix(
         self,
         judged: Sequence[Judged],
         targets: AnyNDArray,
         rule: Rule,
-        describe: Callable[[Stack, Sequence[Any]], str],
-    ) -> Stack:
+        describe: Callable[[Mixture, Sequence[Any]], str],
+    ) -> Mixture:
         """Mix components by rows that were left out, which recalibrate the mixture.
 
         :param targets: Of these rows, [N].
@@ -218,15 +259,25 @@ class Recipe:
         mean_weights = rule.mean_weights(predictions, targets, weights)
         for each, *values in zip(judged, weights, mean_weights):
             self.log.note(rule.line.format(each.name, each.score, *values))
-        parts = tuple(each.part for each in judged)
+        singles = tuple(each.single for each in judged)
         recalibration = rule.recalibration(predictions, targets, weights)
-        stack = Stack(parts, weights, mean_weights, recalibration, ())
-        self.log.note(describe(stack, predictions))
-        return stack._replace(lines=tuple(self.log.lines))
+        mixture = Mixture(
+            singles, self.settings, (), weights, mean_weights, recalibration
+        )
+        self.log.note(describe(mixture, predictions))
+        mixture.lines = tuple(self.log.lines)
+        return mixture
 
-    def alone(self, part: Any, recalibration: Recalibration | None = None) -> Stack:
-        """Make a stack of one component; not recalibrated where no row was left out
+    def alone(
+        self, single: SingleModel, recalibration: Recalibration | None = None
+    ) -> Mixture:
+        """Make a mixture of one component; not recalibrated where no row was left out
         honestly.
         """
-        lines = tuple(self.log.lines)
-        return Stack((part,), np.ones(1), np.ones(1), recalibration, lines)
+        one, lines = np.ones(1), tuple(self.log.lines)
+        return Mixture((single,), self.settings, lines, one, one, recalibration)
+
+
+def limit_of(seconds: float) -> float | None:
+    """Give the limit of seconds that are left; None if they are infinite."""
+    return seconds if np.isfinite(seconds) else None

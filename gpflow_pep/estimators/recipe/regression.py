@@ -3,20 +3,21 @@ model: several models of known settings, each of which leaves rows out honestly,
 rule that mixes them. Settings of the estimator that all of them can have replace those
 named here; of models that are then alike there is one.
 
-Up to :data:`EXACT_ROWS` rows the components are exact Gaussian processes
-(``inducing="rows"``): one with an additive kernel on Yeo-Johnson inputs, whose noise
-varies with the inputs and whose targets are warped, and two plain ones on standardised
-inputs, with a squared exponential and a Matérn 5/2 kernel. On 30 tables, generated and
-scikit-learn's, of 60 to 450 rows the first two are .023 ± .008 nats a row and 3 ± 1.4%
-of RMSE better than the first with its plain form; on 38 others the third gains .018 ±
-.015 nats and .3 ± .1% of RMSE, others less. Leave-one-out densities are honest where
-inducing inputs are not trained: those of trained ones are .2 nats a row too good.
+Up to :data:`~gpflow_pep.estimators.single.regression.EXACT_ROWS` rows the components
+are exact Gaussian processes (``inducing="rows"``): one with an additive kernel on
+Yeo-Johnson inputs, whose noise varies with the inputs and whose targets are warped, and
+two plain ones on standardised inputs, with a squared exponential and a Matérn 5/2
+kernel. On 30 tables, generated and scikit-learn's, of 60 to 450 rows the first two are
+.023 ± .008 nats a row and 3 ± 1.4% of RMSE better than the first with its plain form;
+on 38 others the third gains .018 ± .015 nats and .3 ± .1% of RMSE, others less.
+Leave-one-out densities are honest where inducing inputs are not trained: those of
+trained ones are .2 nats a row too good.
 
 The last is trained from two starts; where the fine one ends better the others start
-from there (:func:`~gpflow_pep.estimators.single.exact.start_after`). With more rows
-:data:`EXACT_ROWS` random ones choose between both starts, and then the first and the
-last are trained on :data:`SCOUT_ROWS`. Up
-to :data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
+from there (:func:`~gpflow_pep.estimators.single.exact.start_after`). With more rows as
+many random ones choose between both starts, and then the first and the last are trained
+on :data:`~gpflow_pep.estimators.single.regression.SCOUT_ROWS`. Up to
+:data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
 :data:`FEW_STEPS` steps. Beyond, there is the model whose inducing inputs are trained,
 with as many points and near rows as pay, and the transforms if an exact Matérn 5/2
 gains by them alone. (On 13 generated tables of 3000 rows that is .003 nats from the
@@ -35,7 +36,6 @@ The rows that are left out give the weights of the densities
 :class:`~gpflow_pep.distributions.Recalibration`.
 """
 
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -50,24 +50,31 @@ from ...distributions.recalibration import STANDARD_ERRORS
 from ...training.choosing.combining import weights_of_means
 from ...training.fitting.points import copies_of
 from ..single.exact import STEPS_OF_STARTS, Hyperparameters, start_after
-from .recipe import LEFT_OUT, Candidate, Judged, Recipe, Rule
-from .stack import Stack
+from ..single.model import SingleModel
+from ..single.regression import (
+    EXACT_ROWS,
+    LEAST_SECONDS,
+    SCOUT_ROWS,
+    SCOUT_SHARE,
+    SingleRegressor,
+)
+from ..single.settings import Settings
+from .mixture import Mixture
+from .recipe import (
+    LEFT_OUT,
+    NO_LIMIT,
+    Judged,
+    Recipe,
+    Rule,
+)
 
-#: The most rows of exact components: an evaluation takes 70 ms there, and grows with
-#: the cube.
-EXACT_ROWS = 1000
-#: The rows that a scout has; the most rows of the exact model after it, its steps, and
-#: for how many evaluations there must be time: by that of a scout, and the cube of the
-#: rows.
-SCOUT_ROWS, EXACT_BY_SCOUT, FEW_STEPS, EVALUATIONS = 600, 2500, 8, 12
+#: The most rows of the exact model after a scout, its steps, and for how many
+#: evaluations there must be time: by that of a scout, and the cube of the rows.
+EXACT_BY_SCOUT, FEW_STEPS, EVALUATIONS = 2500, 8, 12
 #: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy
 #: noise; a scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000
 #: up to 4e7.
 WIDEST = 1e3
-#: With fewer seconds there is no scout, which takes 1.5. With 6 it gains .31 and .19
-#: nats on two tables of 5000 rows with skewed inputs and targets, and loses .03 on
-#: kin8nm (with 10 .00).
-LEAST_SECONDS = 5.0
 #: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats
 #: worse.
 PRIOR_WEIGHT = 0.03
@@ -75,22 +82,19 @@ PRIOR_WEIGHT = 0.03
 #: least. (With .03 three rows give .98 to one.) On 46 data sets of 23 known processes
 #: the mean log density is .04, .04 and .02 better by it at 5, 10 and 20 rows.
 PRIOR_ROWS = 3.0
-#: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
-SCOUT_SHARE = 0.2
 #: The most inputs of the additive kernel; with more there is only the Matern 5/2.
 ADDITIVE_INPUTS = 20
 #: The steps of the full component and of the plain ones. On the 33 tables of
 #: :mod:`gpflow_pep.estimators.single.exact` more steps, 80 and any number, are .002 and
 #: .001 worse.
 FULL_STEPS, PLAIN_STEPS = 50, 15
-FULL = Candidate(
+FULL = Settings(
     kernel="additive",
     inputs="yeo-johnson",
     noise="varying",
     warp=True,
     inducing="rows",
     alpha=0.5,
-    verbose=False,
     max_iterations=FULL_STEPS,
 )
 ROUGH = replace(
@@ -116,10 +120,18 @@ COLUMNS = replace(
     warp=True,
     alpha=1.0,
     num_inducing=100,
-    max_iterations=sys.maxsize,
+    max_iterations=NO_LIMIT,
 )
-#: The model whose inducing inputs are trained, and the transforms that it may have.
-TRAINED = Candidate(kernel="rbf", noise="constant", inputs="standard", warp=False)
+#: The model whose inducing inputs are trained, and the transforms that it may have. Its
+#: training has a bar if the user wants one.
+TRAINED = Settings(
+    kernel="rbf",
+    noise="constant",
+    inputs="standard",
+    warp=False,
+    max_iterations=NO_LIMIT,
+    verbose=True,
+)
 BENT = replace(TRAINED, inputs="yeo-johnson", warp=True)
 #: Words for kernels.
 KERNEL_WORDS = {
@@ -132,7 +144,7 @@ LINE = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
 LINE_ALONE = "{}; mean log density of left-out rows: {:.3f}."
 
 
-def name_of(candidate: Candidate) -> str:
+def name_of(candidate: Settings) -> str:
     """Word in what a component differs from others."""
     words = [KERNEL_WORDS[str(candidate.kernel)]]
     if candidate.inputs == "yeo-johnson":
@@ -144,9 +156,9 @@ def name_of(candidate: Candidate) -> str:
     return ", ".join(words)
 
 
-def exact_candidates(recipe: Recipe) -> list[Candidate]:
+def exact_candidates(recipe: Recipe) -> list[Settings]:
     """List the exact components, with the settings that all of them have."""
-    has_parts = recipe.X.shape[1] <= ADDITIVE_INPUTS and recipe.estimator.standardize
+    has_parts = recipe.X.shape[1] <= ADDITIVE_INPUTS and recipe.settings.standardize
     full = FULL if has_parts else replace(FULL, kernel="matern52")
     return [recipe.complete(each) for each in (full, *COMPONENTS[1:])]
 
@@ -178,22 +190,25 @@ def rule_of_targets(num_components: int, margin: float = 0.0, D: int = 0) -> Rul
     )
 
 
-def fit_stack(
-    estimator: Any,
+def fit_mixture(
+    settings: Settings,
     X: AnyNDArray,
     Y: AnyNDArray,
+    before: SingleModel | None = None,
+    *,
     column_steps: int | None = None,
     warps: AnyNDArray | None = None,
-) -> Stack:
+) -> Mixture:
     """Train the components on rows X [N, D], with targets Y [N, 1], and mix them; or
     one model of targets [N, P].
 
-    :param estimator: Whose other settings are those of the components.
+    :param settings: Those of the estimator.
+    :param before: A model from which a warm start begins.
     :param column_steps: The most steps of a model of several columns; None: those of
         the estimator, or :data:`COLUMN_STEPS` with many rows.
     :param warps: Skew and tails of each of several columns, [P, 2], if known.
     """
-    recipe = Recipe(estimator, X, Y, estimator.max_seconds)
+    recipe = Recipe(SingleRegressor, settings, X, Y, before)
     if Y.shape[1] > 1:
         return _model_columns(recipe, column_steps, warps)
     if len(X) <= EXACT_ROWS:
@@ -211,36 +226,36 @@ def fit_stack(
 
 def _model_columns(
     recipe: Recipe, steps: int | None, warps: AnyNDArray | None
-) -> Stack:
+) -> Mixture:
     """Train one model of several columns."""
     X, Y = recipe.X, recipe.Y
     if steps is None and len(X) > EXACT_BY_SCOUT:
         steps = COLUMN_STEPS
     most = steps or COLUMNS.max_iterations
     candidate = recipe.complete(replace(COLUMNS, max_iterations=most))
-    part = recipe.train(candidate, warps=warps)
-    z = part._left_out(recipe.copies)[1].normal_scores(Y)
+    single = recipe.train(candidate, warps=warps)
+    z = single.left_out(recipe.copies)[1].normal_scores(Y)
     recipe.log.note(
         f"{recipe.size}{recipe.same}, {Y.shape[1]} columns of y: one model, whose"
         " inducing inputs stay fixed."
     )
-    recipe.log.note(part._one_line())
+    recipe.log.note(single.describe())
     there = ~np.isnan(z)
     num_rows = int(np.sum(there.any(axis=1)))
     recalibration = Recalibration.fit(z[there], D=X.shape[1], num_rows=num_rows)
-    return recipe.alone(part, recalibration)
+    return recipe.alone(single, recalibration)
 
 
 def _train_points(
-    recipe: Recipe, candidate: Candidate, start: Hyperparameters | None = None
-) -> tuple[str, Candidate, Any]:
+    recipe: Recipe, candidate: Settings, start: Hyperparameters | None = None
+) -> tuple[str, Settings, SingleRegressor]:
     """Train the model whose inducing inputs are trained."""
     candidate = recipe.complete(candidate)
-    part = recipe.train(candidate, start=start)
-    return part._one_line()[:-1], candidate, part
+    single = recipe.train(candidate, start=start)
+    return single.describe()[:-1], candidate, single
 
 
-def _train_exact(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
+def _train_exact(recipe: Recipe) -> list[tuple[str, Settings, SingleRegressor]]:
     """Train several exact models of all rows, as many as the time allows."""
     left_out = LEFT_OUT.format("density")
     recipe.log.note(f"{recipe.size}{recipe.same}: exact Gaussian processes. {left_out}")
@@ -251,19 +266,19 @@ def _train_exact(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
     for candidate in others:
         is_new = not any(candidate.is_like(each) for _, each, _ in trained)
         if is_new and recipe.budget.left > 0.0:
-            part = recipe.train(candidate, start=start)
-            trained.append((name_of(candidate), candidate, part))
+            single = recipe.train(candidate, start=start)
+            trained.append((name_of(candidate), candidate, single))
     return [*trained[1:], trained[0]]
 
 
-def _start_after(part: Any) -> Hyperparameters | None:
+def _start_after(single: Any) -> Hyperparameters | None:
     """Give where components start after the first one; None: each finds its own."""
-    if not part.standardize:
+    if not single.settings.standardize:
         return None
-    return start_after(part._hyperparameters(), part.record_)
+    return start_after(single.hyperparameters(), single.record)
 
 
-def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
+def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Settings, SingleRegressor]]:
     """Let exact models of some rows choose transforms, and train one model of all: an
     exact one if there is time for it.
     """
@@ -287,12 +302,12 @@ def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
             candidate = full
         if not is_exact or candidate is full:
             best = bent
-    theta = best._hyperparameters()
+    theta = best.hyperparameters()
     if is_exact:
         candidate = replace(candidate, max_iterations=FEW_STEPS)
-        part = recipe.train(candidate, start=theta)
+        single = recipe.train(candidate, start=theta)
         name = f"exact Gaussian process, {name_of(candidate)}"
-        return [(name, candidate, part)]
+        return [(name, candidate, single)]
     start = (start or theta)._replace(skew=theta.skew, tails=theta.tails)
     transforms = BENT if candidate is full else TRAINED
     return [_train_points(recipe, transforms, start)]
@@ -300,7 +315,7 @@ def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Candidate, Any]]:
 
 def _scout(
     recipe: Recipe,
-    candidate: Candidate,
+    candidate: Settings,
     rows: AnyNDArray,
     start: Hyperparameters | None = None,
 ) -> Any:
@@ -318,14 +333,14 @@ def _has_time_for_exact(recipe: Recipe, scout: Any) -> bool:
     if len(recipe.X) > EXACT_BY_SCOUT:
         return False
     left = recipe.budget.left * (SCOUT_ROWS / len(recipe.X)) ** 3
-    evaluation = scout.record_.seconds / scout.record_.evaluations
+    evaluation = scout.record.seconds / scout.record.evaluations
     return bool(EVALUATIONS * evaluation <= left)
 
 
 def _is_better(
     recipe: Recipe,
-    bent: tuple[Any, Candidate],
-    plain: tuple[Any, Candidate],
+    bent: tuple[Any, Settings],
+    plain: tuple[Any, Settings],
     order: AnyNDArray,
 ) -> bool:
     """Compare a scout with transforms with a plain one, on rows none of which is a copy
@@ -336,7 +351,7 @@ def _is_better(
     others = others[~np.isin(groups[others], groups[rows])]
     X, y = recipe.X[others], recipe.Y[:, 0]
     of_bent, of_plain = (
-        scout._part_of_y(X).log_densities(y[others]) for scout, _ in (bent, plain)
+        scout.predictive(X).log_densities(y[others]) for scout, _ in (bent, plain)
     )
     gain = float(np.mean(of_bent - of_plain))
     by = f"{abs(gain):.3f}" if abs(gain) < 10.0 else "more than 10"
@@ -347,34 +362,36 @@ def _is_better(
         f" {len(others)} other rows by {by} in the mean log density (higher is"
         " better)."
     )
-    return gain > 0.0 and bool(np.ptp(bent[0]._target.transform(y)) < WIDEST)
+    return gain > 0.0 and bool(np.ptp(bent[0].units.transform(y)) < WIDEST)
 
 
-def _mix(recipe: Recipe, trained: list[tuple[str, Candidate, Any]]) -> Stack:
+def _mix(
+    recipe: Recipe, trained: list[tuple[str, Settings, SingleRegressor]]
+) -> Mixture:
     """Mix components by rows that are left out, which recalibrate the mixture."""
     judged = []
-    for name, candidate, part in trained:
-        left_out = part._left_out(recipe.copies)
+    for name, candidate, single in trained:
+        left_out = single.left_out(recipe.copies)
         if left_out is None:
-            recipe.log.note(part._one_line())
-            return recipe.alone(part)
+            recipe.log.note(single.describe())
+            return recipe.alone(single)
         rows, prediction = left_out
         y = recipe.Y[rows, 0]
         densities = prediction.log_densities(y)
-        judged.append(Judged(name, candidate, part, prediction, densities))
+        judged.append(Judged(name, candidate, single, prediction, densities))
     rule = rule_of_targets(len(judged))
     if len(y) == len(recipe.X):
         # A scale by rows that training has seen needs a margin.
         D = recipe.X.shape[1]
         rule = rule_of_targets(len(judged), STANDARD_ERRORS, D)
 
-    def describe(stack: Stack, predictions: Sequence[Any]) -> str:
-        mixed = stack.mixed(predictions)
+    def describe(mixture: Mixture, predictions: Sequence[Any]) -> str:
+        mixed = mixture.mixed(predictions)
         error = np.sqrt(np.mean((mixed.moments()[0] - y) ** 2))
         density = np.mean(mixed.log_densities(y))
         return (
             f"Mixed: {density:.3f}, RMSE {error:.3g}; {recipe.budget.passed:.1f} s."
-            f" {_worded(stack.recalibration)}"
+            f" {_worded(mixture.recalibration)}"
         )
 
     return recipe.mix(judged, y, rule, describe)

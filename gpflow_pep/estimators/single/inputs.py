@@ -13,7 +13,7 @@ from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
 from ...distributions import YeoJohnson
-from ...engine.checks import counted, refusal
+from ...engine.checks import as_code, counted, refusal
 
 #: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
 MAX_DENSE = 50_000_000
@@ -185,7 +185,7 @@ def listed(settings: Mapping[str, Any]) -> str:
     words = []
     for name, value in settings.items():
         plain = isinstance(value, str | int | float | tuple | type(None))
-        words.append(f"{name}={value!r}" if plain else name)
+        words.append(f"{name}={as_code(value)}" if plain else name)
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 

@@ -10,7 +10,7 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import Kernel
 from gpflow.likelihoods import Likelihood
 
-from ...engine.checks import as_numbers, refusal
+from ...engine.checks import as_code, as_numbers, refusal
 from ...likelihoods import NegativeBinomial, Ordinal, Tobit
 from ...training.fitting.objectives import copy_of
 from ...training.starts import greedy_variance, kmeans, random_subset
@@ -171,4 +171,4 @@ def wants_near_rows(near_rows: Any) -> bool:
     if near_rows in ("auto", None) or (near_rows == 0 and near_rows is not False):
         return near_rows == "auto"
     remedy = "Leave it out if in doubt."
-    raise refusal("near_rows", repr(near_rows), "'auto', 0 or None", remedy)
+    raise refusal("near_rows", as_code(near_rows), "'auto', 0 or None", remedy)

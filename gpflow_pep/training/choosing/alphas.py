@@ -98,7 +98,8 @@ def select_alpha(
         nonlocal best, best_values
         densities[alpha] = density()
         if len(densities) == 1 or np.mean(densities[alpha]) > np.mean(densities[best]):
-            best, best_values = alpha, [variable.numpy() for variable in state]
+            best = alpha
+            best_values = [variable.numpy() for variable in state]
 
     with assigned_at_exit(state, lambda: best_values):
         failures = train_at_each(alphas, model, refit, "evidence", score)
@@ -107,8 +108,10 @@ def select_alpha(
     scores = []
     for alpha in alphas:
         log_density = densities.get(alpha, np.nan * densities[best])
-        parts = log_density, densities[best] - log_density
-        numbers = [float(rule(part)) for part in parts for rule in (np.mean, sem)]
+        quantities = log_density, densities[best] - log_density
+        numbers = [
+            float(rule(quantity)) for quantity in quantities for rule in (np.mean, sem)
+        ]
         scores.append(AlphaScore._make([alpha, *numbers, failures.get(alpha, "")]))
     kind = "leave-one-out" if validation is None else "held-out"
     return AlphaSelection(best, tuple(scores), kind)
@@ -123,7 +126,10 @@ def check_alphas(alphas: Any) -> tuple[float, ...]:
     if not powers or not all(0.0 <= alpha <= 1.0 for alpha in powers):
         expected = "powers in [0, 1], at least one"
         raise checks.refusal(
-            "alphas", repr(alphas), expected, "(0, 0.5, 1) are the usual ones."
+            "alphas",
+            checks.as_code(alphas),
+            expected,
+            "(0, 0.5, 1) are the usual ones.",
         )
     return tuple(dict.fromkeys(powers))
 
@@ -141,7 +147,8 @@ def train_at_each(
     :return: Why training or the call failed, of the powers where it did.
     :raises ValueError: If that are all of them.
     """
-    train, state = _trainer(model, refit, objective), state_of(model)
+    train = _trainer(model, refit, objective)
+    state = state_of(model)
     start = [variable.numpy() for variable in state]
     failures: dict[float, str] = {}
     for alpha in alphas:

@@ -47,7 +47,8 @@ PRIOR_WEIGHT = 0.25
 #: A leave-one-out log density is taken to be this much below the row's best component
 #: at least: what is lower, or an improper cavity, adds nothing about the weights.
 _FLOOR = 700.0
-_MAX_PASSES, _SETTLED = 10_000, 1e-12
+_MAX_PASSES = 10_000
+_SETTLED = 1e-12
 
 
 @check_shapes("log_densities: [K, N]", "return: [K]")
@@ -160,12 +161,15 @@ def ensemble_of_models(
         if weights == "loo" and len(models) > 1:
             densities = _densities(models, validation)
         if densities is None:
-            weights_from, chosen = "uniform", check_weights(None, len(models))
+            weights_from = "uniform"
+            chosen = check_weights(None, len(models))
         else:
             weights_from = "leave-one-out" if validation is None else "held-out"
             chosen = ensemble_weights(densities, prior_weight=prior_weight)
     else:
-        densities, weights_from, chosen = None, "given", weights
+        densities = None
+        weights_from = "given"
+        chosen = weights
     means = (
         np.full(len(models), np.nan)
         if densities is None
@@ -241,7 +245,7 @@ def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray
     if weights not in ("loo", "uniform"):
         expected = "'loo', 'uniform' or numbers"
         raise checks.refusal(
-            "weights", repr(weights), expected, "Leave it out if in doubt."
+            "weights", checks.as_code(weights), expected, "Leave it out if in doubt."
         )
     return weights
 

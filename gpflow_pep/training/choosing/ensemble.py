@@ -162,9 +162,9 @@ class EnsemblePredictions(Module):
         """Compute the probability of each class at new rows; refuse targets that are
         not classes.
         """
-        number = num_classes(self.likelihoods[0])
+        count = num_classes(self.likelihoods[0])
         probabilities = [
-            class_probabilities(likelihood, Xnew, *moments_of_f, number)
+            class_probabilities(likelihood, Xnew, *moments_of_f, count)
             for likelihood, moments_of_f in self._components(Xnew)
         ]
         weights = self._weights(probabilities[0])
@@ -369,7 +369,9 @@ class Ensemble(EnsemblePredictions):
         self.near = (None,) * len(models) if near is None else tuple(near)
         likelihoods = [*map(_likelihood_of_targets, models, self.near)]
         super().__init__(models, likelihoods, check_weights(weights, len(models)))
-        self.models, self.record, self._known = models, record, known
+        self.models = models
+        self.record = record
+        self._known = known
 
     def posterior(self) -> "EnsemblePosterior":
         """Compute the posterior of each component, for fast predictions."""
@@ -383,10 +385,8 @@ class Ensemble(EnsemblePredictions):
         :raises ValueError: If the components are not of mixed outputs.
         """
         if not all(is_mixed(model.kernel) for model in self.models):
-            got, expected = (
-                type(self.models[0]).__name__,
-                "models whose outputs are mixed",
-            )
+            got = type(self.models[0]).__name__
+            expected = "models whose outputs are mixed"
             raise checks.refusal("impute_y", got, expected, "Use predict_y.")
         return finite(self.mix_moments([model.impute_y() for model in self.models]))
 
@@ -455,20 +455,23 @@ class EnsemblePosterior(EnsemblePredictions):
         """
         unknown = tf.reduce_all(tf.math.is_nan(Xnew), axis=1)  # [N]
         options = full_cov, full_output_cov
-        least, some = -np.inf if any(options) else 0.0, None
+        least = -np.inf if any(options) else 0.0
+        new_rows = None
         if not tf.executing_eagerly() or tf.reduce_any(unknown):
             Xnew = tf.where(unknown[:, None], tf.zeros([], Xnew.dtype), Xnew)
-            some = iter(self.moments_anywhere())
-        moments = [part.predict_f(Xnew, *options) for part in self.posteriors]
+            new_rows = iter(self.moments_anywhere())
+        moments = [posterior.predict_f(Xnew, *options) for posterior in self.posteriors]
         if not any(options) and tf.executing_eagerly():
             for likelihood, computed in zip(self.likelihoods, moments, strict=True):
                 _record_cut(likelihood, Xnew, *computed)
         moments = [
             (mean, tf.maximum(variance, least)) for mean, variance in moments
         ]  # of rounding
-        if some is None:
+        if new_rows is None:
             return moments
-        return [_with_unknown(unknown, next(some), *pair, *options) for pair in moments]
+        return [
+            _with_unknown(unknown, next(new_rows), *pair, *options) for pair in moments
+        ]
 
 
 def _record_cut(
@@ -516,9 +519,11 @@ def _with_unknown(
     elif full_cov:
         apart = tf.linalg.diag(tf.transpose(of_rows))
     elif full_output_cov:
-        apart, replaced = tf.linalg.diag(of_rows), replaced[:, None, None]
+        apart = tf.linalg.diag(of_rows)
+        replaced = replaced[:, None, None]
     else:
-        apart, replaced = of_rows, replaced[:, None]
+        apart = of_rows
+        replaced = replaced[:, None]
     return tf.where(unknown[:, None], anywhere[0], mean), tf.where(
         replaced, apart, covariance
     )
@@ -574,7 +579,10 @@ def heaviest(model: GPModel | Ensemble, *, from_points: bool = False) -> GPModel
         near is not None and near.noise_variance is None for near in near_rows(model)
     ]
     candidates = zip(*components(model), alone, strict=True)
-    return max(candidates, key=lambda part: (not (from_points and part[2]), part[1]))[0]
+    return max(
+        candidates,
+        key=lambda candidate: (not (from_points and candidate[2]), candidate[1]),
+    )[0]
 
 
 def check_models(models: Sequence[GPModel]) -> list[GPModel]:
@@ -603,7 +611,10 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
     ):
         expected = f"{num_components} numbers of at least 0, not all 0"
         raise checks.refusal(
-            "weights", repr(weights), expected, "Pass a weight for each component."
+            "weights",
+            checks.as_code(weights),
+            expected,
+            "Pass a weight for each component.",
         )
     # Weights that were divided once stay as they are: a saved ensemble loads as the
     # same.

@@ -65,7 +65,8 @@ from .ensemble import Ensemble, EnsembleRecord, components, heaviest
 LEAST_ROWS = 1000
 #: How many near rows predictions use, unless a number is given: the first of these, or
 #: the next where rows that are left out gain by it; of labels the last one.
-NUMBERS, NEAR_LABELS = (10, 40), 20
+NUMBERS = (10, 40)
+NEAR_LABELS = 20
 #: Noise variances of near rows that are tried, relative to the mean squared error of
 #: rows left out; and the model's.
 NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
@@ -79,7 +80,10 @@ PRIOR_WEIGHT = 0.01
 #: Training for near labels: steps of Adam, rows in a batch, and the learning rate,
 #: which is halved again and again after so many steps. Ten near rows take a fraction of
 #: the time of twenty, and lead to as good a kernel.
-STEPS, BATCH_SIZE, RATE, HALVED_AFTER = 200, 256, 0.3, 100
+STEPS = 200
+BATCH_SIZE = 256
+RATE = 0.3
+HALVED_AFTER = 100
 #: Probabilities of labels are taken to be at least this, so that no residual stands for
 #: all.
 _LEAST = 0.01
@@ -134,11 +138,13 @@ def ensemble_with_near_rows(
     :raises ValueError: If the components are of another kind, or if an argument is
         outside its range.
     """
-    models, (first, *more) = ensemble.models, NUMBERS if near is None else (near,)
-    others = [model for model in models if not takes_near_rows(model)]
-    if others or any(ensemble.near):
+    models, (num_near, *larger) = ensemble.models, NUMBERS if near is None else (near,)
+    other_models = [model for model in models if not takes_near_rows(model)]
+    if other_models or any(ensemble.near):
         got = (
-            "components that use near rows" if not others else type(others[0]).__name__
+            "components that use near rows"
+            if not other_models
+            else type(other_models[0]).__name__
         )
         expected = "PEPRegression without blocks or memory, and constant noise"
         raise checks.refusal(
@@ -156,8 +162,8 @@ def ensemble_with_near_rows(
             float(model.likelihood.variance.numpy()),
             *(error * np.array(NOISE_LEVELS)),
         ]
-        chosen, densities = choose_noise(model, min(first, num_rows), (X, Y), levels)
-        for number in more:
+        chosen, densities = choose_noise(model, min(num_near, num_rows), (X, Y), levels)
+        for number in larger:
             levels = [
                 (chosen.noise_variance or 0.0) * factor for factor in (0.6, 1.0, 1.6)
             ]
@@ -221,7 +227,9 @@ def ensemble_with_near_labels(
     once = np.sort(
         np.unique(copies_of(X, Y), return_index=True)[1]
     )  # no row predicts its copy
-    X, Y, alone = X[once], Y[once], alone[:, once]
+    X = X[once]
+    Y = Y[once]
+    alone = alone[:, once]
     rows = np.random.default_rng(checks.check_seed(seed)).permutation(len(X))[
         :MOST_LEFT_OUT
     ]
@@ -241,7 +249,7 @@ def ensemble_with_near_labels(
 
 def choose_noise(
     model: PEPRegression,
-    number: int,
+    num_near: int,
     validation: RegressionData,
     levels: Sequence[float],
 ) -> tuple[NearRows, AnyNDArray]:
@@ -249,7 +257,7 @@ def choose_noise(
     that the model does not have, X [S, D] and Y [S, P], and give their log densities,
     [S].
     """
-    mean, variance = moments_given_near(model, number, validation[0], levels)
+    mean, variance = moments_given_near(model, num_near, validation[0], levels)
     with np.errstate(
         invalid="ignore"
     ):  # rounding can leave a row that does not depend on others
@@ -258,21 +266,23 @@ def choose_noise(
         )
     densities = np.where(np.isnan(densities), -np.inf, densities)
     best = int(np.argmax(densities.mean(axis=0)))
-    return NearRows(number, float(levels[best])), densities[:, best]
+    return NearRows(num_near, float(levels[best])), densities[:, best]
 
 
 def moments_given_near(
-    model: PEPRegression, number: int, X: AnyNDArray, levels: Sequence[float]
+    model: PEPRegression, num_near: int, X: AnyNDArray, levels: Sequence[float]
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """
     Compute moments of y of new rows [S, D] given near ones with each level of noise:
     mean [S, K, P] and variance [S, K, 1].
     """
-    parts, context = model.context_parts(), model.row_context()
+    parts = model.context_parts()
+    context = model.row_context()
     index = nearest_rows(np.asarray(context.X / context.scales))(
-        X / context.scales, number
+        X / context.scales, num_near
     )
-    Xnew, noise = tf.constant(X), tf.constant(levels, X.dtype)
+    Xnew = tf.constant(X)
+    noise = tf.constant(levels, X.dtype)
     mean, variance = predict_by_levels(parts, context, Xnew, tf.constant(index), noise)
     mean += parts.mean(Xnew)[:, None]
     return mean.numpy(), (variance + noise).numpy()[..., None]
@@ -346,7 +356,7 @@ def _near_label_densities(model: PEP, near: int, rows: AnyNDArray) -> AnyNDArray
 def _with_components(
     models: Sequence[GPModel],
     log_densities: AnyNDArray,
-    others: Sequence[GPModel],
+    more_models: Sequence[GPModel],
     scored: Sequence[tuple[NearRows, AnyNDArray]],
 ) -> Ensemble | None:
     """Mix models of log densities [K, S] with others, if rows that were left out gain
@@ -356,15 +366,15 @@ def _with_components(
         rows, [S].
     """
     near, other_densities = zip(*scored, strict=True)
-    both = np.stack([*log_densities, *other_densities])
-    weights = ensemble_weights(both, prior_weight=PRIOR_WEIGHT)
+    densities = np.stack([*log_densities, *other_densities])
+    weights = ensemble_weights(densities, prior_weight=PRIOR_WEIGHT)
     before = ensemble_weights(log_densities, prior_weight=PRIOR_WEIGHT)
-    mixed = logsumexp(both, axis=0, b=weights[:, None])
+    mixed = logsumexp(densities, axis=0, b=weights[:, None])
     alone = logsumexp(log_densities, axis=0, b=before[:, None])
     if not gains(mixed, alone, LEAST_GAIN):
         return None
-    every = [*models, *others]
+    every = [*models, *more_models]
     record = EnsembleRecord(
-        tuple(map(power_of, every)), np.mean(both, axis=1), "leave-one-out"
+        tuple(map(power_of, every)), np.mean(densities, axis=1), "leave-one-out"
     )
     return Ensemble(every, weights, record, [*[None] * len(models), *near])

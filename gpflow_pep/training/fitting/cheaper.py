@@ -27,7 +27,8 @@ from .points import with_data
 ROWS_PER_POINT = 20
 #: Training on some rows ends when as many steps gain less than so many nats a row, on
 #: average.
-TOLERANCE, WINDOW = 1e-3, 5
+TOLERANCE = 1e-3
+WINDOW = 5
 
 
 def maximise_on_subset(
@@ -136,8 +137,9 @@ class SharedLosses:
         """
         if not fits_one_chunk(model):
             return maximise(model, objective=objective, **options)
-        state, data = state_of(model), tuple(map(tf.convert_to_tensor, model.data))
-        columns = [tuple(part.shape[1:]) for part in data]
+        state = state_of(model)
+        data = tuple(map(tf.convert_to_tensor, model.data))
+        columns = [tuple(array.shape[1:]) for array in data]
         shapes = ((variable.trainable, *variable.shape) for variable in state)
         key = (
             cache_key,
@@ -158,7 +160,7 @@ class SharedLosses:
             return maximise(loss, **options)
         finally:
             assign(state, loss.state)
-            assign(loss.model.data, [part[:0] for part in data])
+            assign(loss.model.data, [array[:0] for array in data])
             self._losses[key] = loss
             for oldest in list(self._losses)[:-MOST]:
                 del self._losses[oldest]
@@ -178,8 +180,8 @@ def _loss_of_any_rows(
     """Make the loss of a copy that stands for models with any number of rows."""
     template = copy_of(model)
     rows = [
-        tf.Variable(part, shape=[None, *part.shape[1:]], trainable=False)
-        for part in data
+        tf.Variable(array, shape=[None, *array.shape[1:]], trainable=False)
+        for array in data
     ]
     set_unchecked(template, data=tuple(rows))
     if isinstance(template, InternalDataModel):

@@ -81,15 +81,15 @@ class Replicas:
         """
         if self._strategy is None:
             return batch, 1.0
-        number = tf.distribute.get_replica_context().replica_id_in_sync_group
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         size = tf.shape(tf.nest.flatten(batch)[0])[0]
         got = f"a batch with fewer rows than the {self._count} replicas"
         text = message(
             "batches", got, "at least one row for each replica", "Make larger batches."
         )
         with tf.control_dependencies(require(size >= self._count, text)):
-            start, stop = (size * k // self._count for k in (number, number + 1))
-        share = tf.nest.map_structure(lambda part: part[start:stop], batch)
+            start, stop = (size * k // self._count for k in (replica, replica + 1))
+        share = tf.nest.map_structure(lambda values: values[start:stop], batch)
         return share, tf.cast(stop - start, tf.float64) / tf.cast(size, tf.float64)
 
     def total(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
@@ -115,10 +115,12 @@ class Replicas:
         ]
 
         def chosen() -> list[tf.Tensor]:
-            first = tf.equal(
+            is_chief = tf.equal(
                 tf.distribute.get_replica_context().replica_id_in_sync_group, 0
             )
-            terms = [tf.where(first, value, tf.zeros_like(value)) for value in tensors]
+            terms = [
+                tf.where(is_chief, value, tf.zeros_like(value)) for value in tensors
+            ]
             return [
                 self.total([term])[0] for term in terms
             ]  # one at a time: each has its own type

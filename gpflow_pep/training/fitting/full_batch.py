@@ -156,14 +156,13 @@ class _Run:
             "gtol": min(10.0 * self.limits.tolerance, 1e-5),
         }
         try:
-            start, how = (
-                self.loss.parameters(),
-                {"method": "L-BFGS-B", "options": options},
-            )
+            start = self.loss.parameters()
+            how = {"method": "L-BFGS-B", "options": options}
             outcome = scipy.optimize.minimize(
                 self, start, jac=True, callback=self.step, **how
             )
-            converged, message = bool(outcome.success), str(outcome.message).strip()
+            converged = bool(outcome.success)
+            message = str(outcome.message).strip()
             if message.startswith(
                 "ABNORMAL"
             ):  # mostly rounding, where the objective is flat
@@ -175,15 +174,14 @@ class _Run:
                 )
                 message = f"{stayed} {message}"
         except _Halt as halt:
-            converged, message = halt.converged, str(halt)
+            converged = halt.converged
+            message = str(halt)
         if (
             self.loss.unsettled
         ):  # a line search may end at a jump, which SciPy calls convergence
             last = f"last evaluation(s) of the loss: {self.loss.unsettled}."
-            converged, message = (
-                False,
-                f"The sites did not converge at the {last} {message}",
-            )
+            converged = False
+            message = f"The sites did not converge at the {last} {message}"
         if self.trouble and not converged and self.trouble != message:
             message = f"{message} The newest evaluation that failed: {self.trouble}"
         objective = -np.inf if self.best is None else -self.num_rows * self.best.loss
@@ -204,7 +202,8 @@ class _Run:
                 self.first if known else _evaluate(self.loss, x, self.num_rows)
             )
         except FAILURES as error:
-            self.failures, self.trouble = self.failures + 1, reason(error)
+            self.failures = self.failures + 1
+            self.trouble = reason(error)
             return self._too_far(x)
         if self.best is None or self.newest.loss < self.best.loss:
             self.best = self.newest
@@ -250,7 +249,7 @@ class _Run:
 
 def _evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> _Point:
     """Evaluate the loss of a row; refuse what is not finite."""
-    value, gradient = (part / num_rows for part in loss(x))
+    value, gradient = (quantity / num_rows for quantity in loss(x))
     if value == np.inf:
         raise ValueError(NO_FACTOR)
     if not (np.isfinite(value) and np.all(np.isfinite(gradient))):
@@ -404,13 +403,13 @@ def maximise(
     began = time.perf_counter()
     with warnings_of_graphs_dropped():
         try:
-            first = _evaluate(loss, loss.parameters(), loss.num_rows())
+            start = _evaluate(loss, loss.parameters(), loss.num_rows())
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(reason(error)) from error
     compile_seconds = time.perf_counter() - began
     deadline = np.inf if seconds is None else began + seconds
 
-    ascents = _ascend_from_all(loss, first, moves, limits, deadline, callback, progress)
+    ascents = _ascend_from_all(loss, start, moves, limits, deadline, callback, progress)
     best = max(ascents, key=lambda ascent: ascent.objective)
     final = best.objective
     if time.perf_counter() < deadline:
@@ -445,10 +444,12 @@ def _with_more_points(
     def train_until(model: GPModel, ends: float = deadline) -> MaximiseRecord:
         return train(model, seconds=max(ends - time.perf_counter(), 1e-3))
 
-    some, rows = leave_rows_out(model, seed)
-    left_out: Any = tuple(np.asarray(part)[rows] for part in model.data)
-    points, _ = add_points(some, train_until, left_out, seed=seed, deadline=deadline)
-    model.inducing_variable = some.inducing_variable
+    trained_on, rows = leave_rows_out(model, seed)
+    left_out: Any = tuple(np.asarray(array)[rows] for array in model.data)
+    points, _ = add_points(
+        trained_on, train_until, left_out, seed=seed, deadline=deadline
+    )
+    model.inducing_variable = trained_on.inducing_variable
     return train_until(model)._replace(points=points)
 
 

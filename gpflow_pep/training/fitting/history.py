@@ -87,11 +87,13 @@ class History(tf.train.experimental.PythonState):
         better than the one before it that was; None where there are none.
         """
         sign = -1.0 if rule.larger_is_better else 1.0
-        best, lowest = None, np.inf
+        best = None
+        lowest = np.inf
         for index, evaluation in enumerate(self.evaluations):
             value = sign * evaluation.metrics[rule.metric]
             if best is None or value < lowest - rule.min_delta:
-                best, lowest = index, value
+                best = index
+                lowest = value
         return best
 
     def best_step(self, rule: EarlyStopping | None) -> int | None:
@@ -143,7 +145,8 @@ def resumed(
             raise refusal("checkpoint_dir", got, expected, remedy) from error
 
     def save() -> None:
-        step, newest = history.num_steps, manager.latest_checkpoint or ""
+        step = history.num_steps
+        newest = manager.latest_checkpoint or ""
         if step == 0 or newest.endswith(f"-{step}"):
             return
         with _written("checkpoint_dir", directory):

@@ -24,6 +24,7 @@ from gpflow.models import GPModel
 from gpflow.models.training_mixins import ExternalDataTrainingLossMixin
 
 from ...engine.checks import (
+    as_code,
     as_pair,
     check_callable,
     check_positive,
@@ -251,7 +252,9 @@ class _Run:
         early_stopping: EarlyStopping | None,
         replicas: Replicas,
     ) -> None:
-        self.model, self.num_steps, self.replicas = model, num_steps, replicas
+        self.model = model
+        self.num_steps = num_steps
+        self.replicas = replicas
         self.early_stopping = early_stopping
         self.history = History()
         self.state = state_of(model)
@@ -301,7 +304,8 @@ class _Run:
         stream: Iterator[tuple[Any, int, int]],
     ) -> float:
         """Take the next step; the seconds it took."""
-        started, history = time.perf_counter(), self.history
+        started = time.perf_counter()
+        history = self.history
         batch, *place = next(stream)
         with _delay_interrupts():  # the variables and the history belong together
             history.losses.append(_checked_loss(take_step, batch, self.step + 1))
@@ -316,7 +320,8 @@ class _Run:
         """Compute held-out metrics, and keep the parameters if they are the best so
         far.
         """
-        started, history = time.perf_counter(), self.history
+        started = time.perf_counter()
+        history = self.history
         # Predictions of PEP move its sites, which training must not see.
         before = [tf.identity(variable) for variable in self.state]
         try:
@@ -340,7 +345,8 @@ class _Run:
         """Give the model the best parameters, where there is early stopping, and the
         record.
         """
-        history, rule = self.history, self.early_stopping
+        history = self.history
+        rule = self.early_stopping
         if rule and history.evaluations:
             assign(self.state, self.best)
         end = history.evaluations, history.best_step(rule), history.is_over(rule)
@@ -364,7 +370,8 @@ def _stream(
             raise refusal(
                 "batches", f"no batch in epoch {epoch}", "at least one", remedy
             )
-        epoch, num_read = epoch + 1, 0
+        epoch = epoch + 1
+        num_read = 0
 
 
 def _step(
@@ -479,7 +486,7 @@ def _as_metrics(
     try:
         metrics = {str(name): float(value) for name, value in returned.items()}
     except (AttributeError, TypeError, ValueError) as error:
-        got = f"a function that returned {returned!r}"
+        got = f"a function that returned {as_code(returned)}"
         expected = "numbers by name"
         raise refusal(
             "evaluate", got, expected, "Return {'nlpd': 0.7}, for example."

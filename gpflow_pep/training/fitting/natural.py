@@ -11,7 +11,7 @@ from gpflow.base import TensorType
 from gpflow.models import GPModel
 from gpflow.optimizers import NaturalGradient
 
-from ...engine.checks import is_number, refusal
+from ...engine.checks import as_code, is_number, refusal
 from ...engine.numerics.linalg import mirrored
 
 
@@ -67,7 +67,8 @@ def natural_step(
     product = tf.linalg.band_part(tf.matmul(root, by_root, transpose_a=True), -1, 0)
     # Rows and columns are in reverse order: so R K⁻ᵀ of the Cholesky factor of K is
     # triangular.
-    E, columns = tf.reverse(mirrored(product), [-2, -1]), tf.reverse(root, [-1])
+    E = tf.reverse(mirrored(product), [-2, -1])
+    columns = tf.reverse(root, [-1])
     slope = tf.matmul(columns, tf.transpose(by_mean)[:, :, None], transpose_a=True)
     identity = tf.eye(tf.shape(E)[-1], dtype=E.dtype)
     gamma = tf.convert_to_tensor(gamma, root.dtype)
@@ -112,7 +113,7 @@ class NaturalGradients(NamedTuple):
 
     @property
     def variables_of_q(self) -> list[tf.Variable]:
-        return [part.unconstrained_variable for part in self.q]
+        return [parameter.unconstrained_variable for parameter in self.q]
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -171,7 +172,8 @@ def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
     if not (
         schedule or (is_number(natural_gradient) and 0.0 < natural_gradient <= 1.0)
     ):
-        got, remedy = repr(natural_gradient), "Pass 0.1, for example."
+        got = as_code(natural_gradient)
+        remedy = "Pass 0.1, for example."
         expected = (
             "a step length in (0, 1], a schedule of it, True, or gpflow.optimizers."
         )

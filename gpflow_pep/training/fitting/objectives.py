@@ -195,13 +195,16 @@ class WholeLoss:
         optimizer: gpflow.optimizers.Scipy | None = None,
         objective: Objective = "evidence",
     ) -> None:
-        self.model, self.objective = model, objective
-        self.unsettled, self._has_warned = 0, False
+        self.model = model
+        self.objective = objective
+        self.unsettled = 0
+        self._has_warned = False
         self.variables = _check_holds_data(model)
         loss = training_loss(model, objective)
         self.state = state_of(model)
         if optimizer is None:
-            loss, optimizer = without_collector(loss), gpflow.optimizers.Scipy()
+            loss = without_collector(loss)
+            optimizer = gpflow.optimizers.Scipy()
         options = {"autograph": not is_plain(model)}
         self._evaluate = optimizer.eval_func(loss, self.variables, options)
 
@@ -214,8 +217,8 @@ class WholeLoss:
         )
         if known is not None:
             return known
-        some = tf.nest.flatten(self.model.data)[0]
-        return int(some.shape[0] or tf.shape(some)[0])
+        array = tf.nest.flatten(self.model.data)[0]
+        return int(array.shape[0] or tf.shape(array)[0])
 
     def parameters(self) -> AnyNDArray:
         """Read the trainable parameters, unconstrained, in one vector."""
@@ -234,7 +237,8 @@ class WholeLoss:
 
     def begin(self) -> None:
         """Begin a training: nothing was evaluated, and nothing warned of."""
-        self.unsettled, self._has_warned = 0, False
+        self.unsettled = 0
+        self._has_warned = False
 
     def warn_after(self, number: int) -> None:
         """Warn, once in a training, where sites did not converge at so many newest
@@ -288,9 +292,9 @@ def variables_of_optimizer(
     model: GPModel, variables_of_q: Sequence[tf.Variable] = ()
 ) -> list[tf.Variable]:
     """Find the trainable variables but those of q, which natural gradients train."""
-    others = set(map(id, variables_of_q))
-    variables = [v for v in model.trainable_variables if id(v) not in others]
-    if not variables and not others:
+    not_trained = set(map(id, variables_of_q))
+    variables = [v for v in model.trainable_variables if id(v) not in not_trained]
+    if not variables and not not_trained:
         raise refusal(
             "model",
             "no trainable parameter",

@@ -46,7 +46,8 @@ def left_out_densities(model: GPModel) -> Callable[[], AnyNDArray]:
             f"no rows for {type(model).__name__}, whose rows share one site that"
             " cannot be removed for a single row"
         )
-        remedy, expected = "Pass validation=(X, Y).", "rows that were held out"
+        remedy = "Pass validation=(X, Y)."
+        expected = "rows that were held out"
         raise checks.refusal("validation", got, expected, remedy)
     if model.data[0].shape[0] == 1:
         raise checks.refusal(
@@ -62,7 +63,8 @@ def held_out_densities(
     out, [N].
     """
     check_one_power(model)
-    missing, rule = takes_missing_targets(model), target_rule(model)
+    missing = takes_missing_targets(model)
+    rule = target_rule(model)
     rows_and_targets = checks.check_data(validation, missing_targets=missing)
     X, Y = map(tf.convert_to_tensor, rows_and_targets)
     check_columns(model.inducing_variable, X)
@@ -74,12 +76,12 @@ def held_out_densities(
 
     def density() -> AnyNDArray:
         posterior = model.posterior()
-        parts = []
-        for some in gen_batches(len(X), _CHUNK):
-            moments = posterior.predict_f(X[some])
-            arguments = model.likelihood, X[some], *moments, Y[some], power
-            parts.append(rule.log_power_expectation(*arguments))
-        values = tf.concat(parts, axis=0)
+        by_chunk = []
+        for rows in gen_batches(len(X), _CHUNK):
+            moments = posterior.predict_f(X[rows])
+            arguments = model.likelihood, X[rows], *moments, Y[rows], power
+            by_chunk.append(rule.log_power_expectation(*arguments))
+        values = tf.concat(by_chunk, axis=0)
         return np.asarray(
             checks.require_finite(values, "log density of held-out rows", _ADVICE)
         )
@@ -99,10 +101,8 @@ def check_one_power(model: Any) -> None:
             "model", type(model).__name__, "a model of gpflow_pep.models", remedy
         )
     if model.alpha.shape.rank != 0:
-        got, remedy = (
-            f"powers of shape {tuple(model.alpha.shape)}",
-            "Pass a number for alpha.",
-        )
+        got = f"powers of shape {tuple(model.alpha.shape)}"
+        remedy = "Pass a number for alpha."
         raise checks.refusal("model", got, "one power for all rows", remedy)
 
 
@@ -110,12 +110,15 @@ _LOGGER = logging.getLogger(__name__)
 #: More points must raise the mean log density by so many nats a row, too.
 GAIN = 0.01
 #: The part of the rows that is left out, and the most of them.
-PART_LEFT_OUT, MOST_LEFT_OUT = 0.2, 1000
+PART_LEFT_OUT = 0.2
+MOST_LEFT_OUT = 1000
 #: The most points of a model in closed form without a deadline. Others have more than
 #: 100 only up to this :math:`N M^2`, to which the time of an evaluation is
 #: proportional; where outputs are mixtures, M counts the points of all latent
 #: functions.
-MOST_POINTS, CHEAP_POINTS, MOST_WORK = 800, 100, 1e8
+MOST_POINTS = 800
+CHEAP_POINTS = 100
+MOST_WORK = 1e8
 #: With a deadline another number is tried if so many times the seconds of the last one
 #: are left. On 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10
 #: nats worse.
@@ -147,9 +150,9 @@ def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
     rows, without them .90.)
     """
     X, Y = map(np.asarray, model.data)
-    number = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
+    num_left_out = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
     order = np.random.default_rng(seed).permutation(len(X))
-    out, rest = np.split(order, [number])
+    out, rest = np.split(order, [num_left_out])
     copies = copies_of(X, Y)
     rest = rest[~np.isin(copies[rest], copies[out])]
     return with_data(model, (X[rest], Y[rest])), out
@@ -165,12 +168,13 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     codes = pd.util.hash_pandas_object(
         pd.DataFrame(X + 0.0), index=False
     )  # 64 bits of each: fast
-    _, first, group = np.unique(codes, return_index=True, return_inverse=True)
+    _, first_places, group = np.unique(codes, return_index=True, return_inverse=True)
     several = (
-        np.bincount(group, np.any((Y[first][group] != Y) & ~np.isnan(Y), axis=1)) > 0.0
+        np.bincount(group, np.any((Y[first_places][group] != Y) & ~np.isnan(Y), axis=1))
+        > 0.0
     )
     copies = np.where(several[group], len(X) + np.arange(len(X)), group)
-    if 2 * (number := len(np.unique(copies))) > len(X):
+    if 2 * (num_distinct := len(np.unique(copies))) > len(X):
         return copies
     is_y = np.sum(several) > 0.1 * np.sum(
         np.bincount(group) > 1
@@ -178,7 +182,7 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     levels = max(
         len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T
     )
-    return copies if levels >= max(number / 2, 10) else np.arange(len(X))
+    return copies if levels >= max(num_distinct / 2, 10) else np.arange(len(X))
 
 
 def numbers_of_copies(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray | None:
@@ -207,7 +211,9 @@ def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
     one.
     """
     options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
-    kernel, Z, likelihood = model.kernel, model.inducing_variable, model.likelihood
+    kernel = model.kernel
+    Z = model.inducing_variable
+    likelihood = model.likelihood
     if isinstance(model, PEPRegression):
         return PEPRegression(data, kernel, Z, likelihood=likelihood, **options)
     options |= {
@@ -307,7 +313,8 @@ def _try(
     is_first: bool,
 ) -> _Trial:
     """Train with the points that the model has; the first training may not fail."""
-    began, record = time.perf_counter(), None
+    began = time.perf_counter()
+    record = None
     density = np.full(len(left_out[0]), np.nan)
     try:
         record = train(model, ends)
@@ -339,9 +346,10 @@ def _most_points(model: GPModel, deadline: float = np.inf) -> int:
     """
     if isinstance(model, PEPRegression) and not is_mixed(model.kernel):
         return MOST_POINTS if deadline == np.inf else len(model.data[0]) // 2
-    number = len(latent_kernels(model.kernel))
+    num_latents = len(latent_kernels(model.kernel))
     return max(
-        CHEAP_POINTS, int(np.sqrt(MOST_WORK / len(np.asarray(model.data[0]))) / number)
+        CHEAP_POINTS,
+        int(np.sqrt(MOST_WORK / len(np.asarray(model.data[0]))) / num_latents),
     )
 
 
@@ -351,10 +359,12 @@ def check_grows(model: Any) -> None:
     """
     kind = isinstance(model, (PEPRegression, PEP))
     if not kind or type(_points_of(model)) is not InducingPoints:
-        part = type(_points_of(model) if kind else model).__name__
+        kind_of_part = type(_points_of(model) if kind else model).__name__
         expected = "PEPRegression, PEP or PEPClassification with inducing points [M, D]"
         remedy = "Leave it out, and the model keeps its inducing variables."
-        raise checks.refusal("num_inducing", f"'auto' with {part}", expected, remedy)
+        raise checks.refusal(
+            "num_inducing", f"'auto' with {kind_of_part}", expected, remedy
+        )
     has_parts = model.memory is not None or model.alpha.shape.rank != 0
     if model.rows.cut.block_rows is not None or has_parts:
         got = "'auto' with blocks, a memory or a power for each row"
@@ -396,8 +406,8 @@ def _with_more(
     """
     points = Z.numpy()
     known = set(map(bytes, points))
-    others = [row for row in candidates[: 2 * number] if bytes(row) not in known]
-    points = np.concatenate([points, others[: number - len(points)]])
+    new_points = [row for row in candidates[: 2 * number] if bytes(row) not in known]
+    points = np.concatenate([points, new_points[: number - len(points)]])
     options: dict[str, Any] = {
         "transform": Z.transform,
         "prior": Z.prior,

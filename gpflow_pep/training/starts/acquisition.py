@@ -29,7 +29,8 @@ def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
     :raises ValueError: If the likelihood is neither Gaussian nor a likelihood of
         classes, or if X has other columns than the inducing inputs.
     """
-    rows, likelihood = tf.convert_to_tensor(X), model.likelihood
+    rows = tf.convert_to_tensor(X)
+    likelihood = model.likelihood
     if hasattr(model, "inducing_variable"):
         check_columns(model.inducing_variable, rows)
 

@@ -81,10 +81,10 @@ class _CompiledKernel:
 
     def variances(self, X: AnyNDArray) -> AnyNDArray:
         """[N], the variances of rows, which must all be finite."""
-        parts = [
-            self._variances(X[part]).numpy() for part in _chunks(len(X), X.shape[1])
+        by_chunk = [
+            self._variances(X[rows]).numpy() for rows in _chunks(len(X), X.shape[1])
         ]
-        values = np.concatenate(parts)
+        values = np.concatenate(by_chunk)
         if not np.all(np.isfinite(values)):
             got = "a variance of NaN or infinity at some row"
             raise checks.refusal(
@@ -170,7 +170,8 @@ def _pivots(
         known = {key(row) for row in X[chosen]}
         d[[key(row) in known for row in X_pool]] = _CHOSEN
         while True:
-            m, best = len(chosen), int(np.argmax(d))
+            m = len(chosen)
+            best = int(np.argmax(d))
             if m == M or (m > 0 and max(d[best], outside) <= tolerance):
                 return chosen
             if d[best] < outside:
@@ -194,9 +195,9 @@ def _residuals(
     m = len(Z)
     if m == 0:
         return d
-    for part in _chunks(len(X), m):
-        A[:m, part] = solve_triangular(L, prior.between(Z, X[part]), lower=True)
-        d[part] -= np.einsum("mn,mn->n", A[:m, part], A[:m, part])
+    for rows in _chunks(len(X), m):
+        A[:m, rows] = solve_triangular(L, prior.between(Z, X[rows]), lower=True)
+        d[rows] -= np.einsum("mn,mn->n", A[:m, rows], A[:m, rows])
     return np.maximum(d, 0.0)
 
 

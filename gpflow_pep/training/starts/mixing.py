@@ -89,7 +89,10 @@ def coregionalization(
     if len(s) != num_outputs or not np.all(s > 0.0):
         expected = f"{num_outputs} positive numbers, one for each column of Y"
         raise checks.refusal(
-            "scales", repr(scales), expected, "Leave it out, or pass such numbers."
+            "scales",
+            checks.as_code(scales),
+            expected,
+            "Leave it out, or pass such numbers.",
         )
     values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]
@@ -97,7 +100,8 @@ def coregionalization(
     unit = unit * np.where(
         unit.sum(axis=0) < 0.0, -1.0, 1.0
     )  # the same signs on each machine
-    weights, base = s[:, None] * unit, _with_variance_1(kernel)
+    weights = s[:, None] * unit
+    base = _with_variance_1(kernel)
     factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]
     kernels: list[Kernel] = [_stretched(base, factor) for factor in factors]
     kernels += [_with_variance_1(White()) for _ in range(num_white)]
@@ -114,9 +118,10 @@ def _correlations(Y: AnyNDArray) -> AnyNDArray:
     centred = Y - np.nanmean(Y, axis=0)
     scaled = np.where(there, centred / _nonzero(np.nanstd(Y, axis=0)), 0.0)
     weights = there.astype(Y.dtype)
-    both, squares = weights.T @ weights, np.square(scaled).T @ weights
+    products = weights.T @ weights
+    squares = np.square(scaled).T @ weights
     R = scaled.T @ scaled / _nonzero(np.sqrt(squares * squares.T))
-    R = np.where(both < 3, 0.0, R)
+    R = np.where(products < 3, 0.0, R)
     np.fill_diagonal(R, 1.0)
     values, vectors = np.linalg.eigh(R)
     R = (vectors * np.maximum(values, 0.0)) @ vectors.T
@@ -132,9 +137,9 @@ def _nonzero(sizes: AnyNDArray) -> AnyNDArray:
 def _with_variance_1(kernel: Kernel) -> Kernel:
     """Copy a kernel, with variance 1 that is not trained."""
     kernel = deepcopy(kernel)
-    for part in _parts_with_scale(kernel):
-        part.variance.assign(np.ones(part.variance.shape))
-        set_trainable(part.variance, False)
+    for term in _parts_with_scale(kernel):
+        term.variance.assign(np.ones(term.variance.shape))
+        set_trainable(term.variance, False)
     return kernel
 
 
@@ -143,15 +148,15 @@ def _parts_with_scale(kernel: Kernel) -> list[Any]:
     relative.
     """
     if isinstance(kernel, (Sum, Product)):
-        parts = kernel.kernels[:1] if isinstance(kernel, Sum) else kernel.kernels
-        return [scaled for part in parts for scaled in _parts_with_scale(part)]
+        terms = kernel.kernels[:1] if isinstance(kernel, Sum) else kernel.kernels
+        return [scaled for term in terms for scaled in _parts_with_scale(term)]
     return [kernel] if hasattr(kernel, "variance") else []
 
 
 def _stretched(kernel: Kernel, factor: float) -> Kernel:
     """Copy a kernel, with all lengthscales multiplied by a factor."""
     kernel = deepcopy(kernel)
-    for part in (kernel, *kernel.submodules):
-        if hasattr(part, "lengthscales"):
-            part.lengthscales.assign(factor * part.lengthscales)
+    for module in (kernel, *kernel.submodules):
+        if hasattr(module, "lengthscales"):
+            module.lengthscales.assign(factor * module.lengthscales)
     return kernel

@@ -49,7 +49,8 @@ def as_data(
     if isinstance(data, (tuple, list)) and len(data) == 2:
         float_type = default_float()
         data = tuple(
-            checks.as_numbers(name, part, float_type) for name, part in zip("XY", data)
+            checks.as_numbers(name, values, float_type)
+            for name, values in zip("XY", data)
         )
     X, Y = checks.check_data(data, missing_targets=missing_targets)
     return X.numpy(), Y.numpy()

@@ -27,6 +27,14 @@ from cases.refusals import (
 )
 from cases.tied import MODELS
 
+from gpflow_pep.engine.checks import (
+    as_code,
+    check_choice,
+    check_positive,
+    check_real,
+    check_seed,
+)
+from gpflow_pep.engine.refusals.numbers import as_probabilities
 from gpflow_pep.models import PEP, PEPClassification, PEPRegression
 
 CHANGELOG = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -196,3 +204,38 @@ def test_predictions_are_never_nan(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_constructors_show_arguments(model: type) -> None:
     arguments = inspect.signature(model).parameters
     assert {"data", "kernel", "inducing_variable", "alpha"} <= set(arguments)
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (np.float64(0.5), "0.5"),
+        (np.int64(3), "3"),
+        (np.bool_(True), "True"),
+        (np.str_("a"), "'a'"),
+        ([np.float32(0.5), "b"], "[0.5, 'b']"),
+        ((np.float64(2.0),), "(2.0,)"),
+        ({"nlpd": [np.float64(np.nan)]}, "{'nlpd': [nan]}"),
+        (np.array([0.5, 1.0]), "array([0.5, 1. ])"),
+        (None, "None"),
+    ],
+)
+def test_numbers_of_numpy_are_written_as_those_of_python(
+    value: object, expected: str
+) -> None:
+    """NumPy 2 writes np.float64(0.5)."""
+    assert as_code(value) == expected
+
+
+def test_messages_have_no_types_of_numpy() -> None:
+    bad = np.float64(-2.5)
+    for refuse in (
+        lambda: check_positive("M", bad),
+        lambda: check_real("level", bad, "(0, 1)", "Pass 0.9."),
+        lambda: check_seed(bad),
+        lambda: check_choice("way", bad, ("a", np.str_("b"))),
+        lambda: as_probabilities([bad]),
+    ):
+        with pytest.raises(ValueError) as caught:
+            refuse()
+        assert "-2.5" in str(caught.value) and "np." not in str(caught.value)

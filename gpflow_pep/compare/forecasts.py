@@ -1,0 +1,88 @@
+"""Pictures of the latest window of a comparison over time: truth, median and bands."""
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from .. import plotting
+from ..plotting import canvas
+from .run import Comparison
+from .scores import without_limits
+from .series import series_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: So many series, the largest, have a picture.
+MOST_SERIES = 4
+#: A picture begins so many times before the window, and at least twice its length.
+FEWEST_BEFORE, LENGTHS_BEFORE = 12, 2
+#: How dark each band is, by the percentage that it contains.
+SHADES = {90: 0.16, 50: 0.32}
+
+
+class Forecast(NamedTuple):
+    """The latest window of one series."""
+
+    name: str
+    before: "pd.Series[float]"  #: Targets before the window, by time.
+    window: pd.DataFrame  #: By time: "true", "median", and the ends of both intervals.
+
+
+def latest_forecasts(comparison: Comparison) -> list[Forecast]:
+    """Give the latest window of the series that have the most rows there, and then the
+    largest targets; of each target the same number of series. Rows of the same time
+    and series are averaged.
+
+    :param comparison: One of numbers with a time column and a saved model.
+    """
+    data, rows = comparison.data, comparison.held_out[str(comparison.best)]
+    rows = without_limits(rows[rows["part"] == rows["part"].min()])
+    series = series_of(data)
+    if series is None:
+        series = pd.Series("", index=data.X.index)
+    labels = {"time": data.blocks.loc[rows.index], "series": series.loc[rows.index]}
+    if "target" not in rows:
+        labels["target"] = data.targets[0].name
+    groups = rows.assign(**labels).groupby(["target", "series"], sort=False)
+    sizes = groups["true"].agg(["size", "sum"]).sort_values(["size", "sum"])[::-1]
+    ranks = sizes.groupby("target", sort=False).cumcount()
+    largest = ranks.sort_values(kind="stable").index[:MOST_SERIES]
+    targets = {y.name: y for y in data.targets}
+    forecasts = []
+    for target, label in largest:
+        group = groups.get_group((target, label))
+        window = group.drop(columns=["target", "series"]).groupby("time").mean()
+        own = targets[target][(series == label).loc[targets[target].index]].dropna()
+        times = data.blocks.loc[own.index]
+        past = own.groupby(times).mean()
+        before = past[past.index < window.index[0]]
+        shown = max(FEWEST_BEFORE, LENGTHS_BEFORE * len(window))
+        name = f"{target}, {label}" if label else str(target)
+        forecasts.append(Forecast(name, before[-shown:], window))
+    return forecasts
+
+
+def draw_forecast(forecast: Forecast, axes: "Axes") -> None:
+    """Draw one series over time."""
+    window, before = forecast.window, forecast.before
+    times = window.index.to_numpy()
+    style: dict[str, Any] = {"color": plotting.TRAIN, "linewidth": 1.0}
+    axes.plot(before.index.to_numpy(), before, ".-", label="before", **style)
+    for percentage, shade in SHADES.items():
+        ends = window[f"lower_{percentage}"], window[f"upper_{percentage}"]
+        style = {"color": plotting.FIT, "alpha": shade, "label": f"{percentage}%"}
+        if len(times) > 1:
+            axes.fill_between(times, *ends, linewidth=0, **style)
+        else:  # a band of one time would have no width
+            axes.vlines(times, *ends, linewidth=8, **style)
+    axes.plot(times, window["median"], ".-", color=plotting.FIT, label="median")
+    axes.plot(times, window["true"], "o", color=canvas.INK, markersize=3, label="truth")
+    axes.set(ylabel=forecast.name)
+    if np.issubdtype(times.dtype, np.datetime64):
+        from matplotlib.dates import ConciseDateFormatter
+
+        locator = axes.xaxis.get_major_locator()
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    canvas.legend_on_top(axes, columns=5)

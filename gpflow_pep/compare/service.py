@@ -1,0 +1,364 @@
+"""A model in service: its scores on new rows beside the scores that its report
+promised, and the columns of new rows that differ from the training rows. Without
+TensorFlow.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+from ..engine.refusals import counted, refusal
+from ..tables import Format, read_cells
+from ..tables.conventions import MARKS_IN_WORDS, Conventions, plain_spelling
+from ..tables.encodings import listed, unusual_in
+from ..tables.formats import EPOCH
+from ..tables.numbers import LIMIT, is_limit
+from .predicting import Prepared, known_targets, predictions, prepared
+from .scores import (
+    METRICS,
+    Difference,
+    Metric,
+    in_full,
+    row_losses,
+    without_limits,
+)
+
+AS_PROMISED, WORSE, BETTER = "as promised", "worse", "better"
+#: A score differs from the promised score if chance alone gives so large a difference
+#: with at most this probability. With four scores, at most one table in fifty that is
+#: like the training rows is then called worse.
+SIGNIFICANCE = 0.01
+#: Scores that are shares of rows.
+SHARES = ("coverage", "error")
+#: A column moved if its mean is at least this many standard deviations away from the
+#: training rows, which is a small effect by J. Cohen, *Statistical power analysis for
+#: the behavioral sciences*, 1988, and more than SURE standard errors away.
+LEAST_SHIFT, SURE = 0.2, 3.0
+#: So many unusual values of a column are listed.
+MOST_VALUES = 3
+
+
+class Score(NamedTuple):
+    """The mean of a score over rows, its standard error over rows, and their number."""
+
+    value: float
+    error: float
+    rows: int
+
+
+class Verdict(NamedTuple):
+    """A score of new rows beside the promised score, and which is better."""
+
+    metric: Metric
+    found: Score
+    promised: Score
+    word: str  #: "as promised", "worse" or "better".
+
+
+class Moved(NamedTuple):
+    """A column of new rows that differs from the training rows.
+
+    :param mean: The mean of the numbers; of dates in days since 1970-01-01. NaN for
+        words.
+    :param shift: How far the mean is above the mean of training, in standard deviations
+        of training; NaN if it is not known.
+    :param unusual: What is unusual in cells, by the number of the row.
+    """
+
+    name: str
+    kind: str
+    mean_in_training: float
+    mean: float
+    shift: float
+    unusual: dict[int, str]
+
+
+def promised_scores(
+    held_out: pd.DataFrame, targets: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Compute the scores that a model promises, in a form that JSON can hold.
+
+    :param held_out: The predictions of held-out rows, as
+        :func:`~gpflow_pep.compare.scores.held_out` gives them, and their "part".
+    :param targets: The names of the targets.
+    :return: For each target its name as "target", and as "scores" the :class:`Score` of
+        each metric that is a mean over rows.
+    """
+    promised = []
+    for name in targets:
+        rows = held_out
+        if "target" in held_out:
+            rows = held_out[held_out["target"] == name].drop(columns="target")
+        scores = scores_of_rows(rows)
+        known = {key: list(s) for key, s in scores.items() if np.isfinite(s).all()}
+        promised.append({"target": name, "scores": known})
+    return promised
+
+
+def scores_of_rows(table: pd.DataFrame) -> dict[str, Score]:
+    """Compute each metric that is a mean over rows, or the root of one.
+
+    If the rows are in several parts, the value is the mean over parts, as in the
+    report; the error takes all rows as one part. Rows of which only a limit of the
+    target is known are left out.
+
+    :param table: The predictions of rows of one target: "true", "log_density" and the
+        columns of :func:`~gpflow_pep.compare.predicting.predictions`.
+    """
+    table = without_limits(table)
+    parts = [part for _, part in table.groupby("part")] if "part" in table else [table]
+    scores = {}
+    for metric in METRICS["numbers" if "mean" in table else "classes"]:
+        losses = row_losses(metric, table)
+        if losses is None:
+            continue
+        of_parts = [_score(metric, row_losses(metric, part)).value for part in parts]
+        score = _score(metric, losses)
+        scores[metric.name] = score._replace(value=float(np.mean(of_parts)))
+    return scores
+
+
+def _score(metric: Metric, losses: Any) -> Score:
+    """Average the values of rows, [N]; the error of a single row is NaN."""
+    count = len(losses)
+    if count < 2:
+        return Score(float(losses.sum()) if count else np.nan, np.nan, count)
+    mean = float(np.mean(losses))
+    if metric.name in SHARES:
+        # By Laplace's rule: a share of 0 or 1 of few rows is not certain.
+        share = (np.sum(losses) + 1.0) / (count + 2.0)
+        return Score(mean, float(np.sqrt(share * (1.0 - share) / count)), count)
+    error = float(np.std(losses, ddof=1) / np.sqrt(count))
+    if metric.name != "rmse":
+        return Score(mean, error, count)
+    root = np.sqrt(mean)
+    return Score(float(root), error / (2.0 * root) if root > 0.0 else 0.0, count)
+
+
+def verdicts(
+    kind: str, found: Mapping[str, Score], promised: Mapping[str, Score]
+) -> list[Verdict]:
+    """Compare the scores of new rows with promised scores, by Welch's t test.
+
+    A score with a nominal value, such as the coverage, is worse if it is farther from
+    this value.
+
+    :param kind: "numbers" or "classes".
+    """
+    compared = []
+    for metric in METRICS[kind]:
+        if metric.name not in found or metric.name not in promised:
+            continue
+        new, old = found[metric.name], promised[metric.name]
+        word = AS_PROMISED
+        if _difference(new, old).clear:
+            losses = [metric.loss(score.value) for score in (new, old)]
+            if metric.nominal is not None:
+                losses = [abs(score.value - metric.nominal) for score in (new, old)]
+            word = WORSE if losses[0] > losses[1] else BETTER
+        compared.append(Verdict(metric, new, old, word))
+    return compared
+
+
+def _difference(found: Score, promised: Score) -> Difference:
+    """Subtract a promised score from a score of new rows. It is not clear if an error
+    is not known.
+    """
+    squares = np.array([found.error, promised.error]) ** 2
+    total = float(np.sum(squares))
+    mean = found.value - promised.value
+    if not np.isfinite(total):
+        return Difference(mean, np.inf, 1.0)
+    freedom = np.inf
+    if total > 0.0:
+        counts = np.array([found.rows, promised.rows])
+        freedom = total**2 / np.sum(squares**2 / (counts - 1.0))
+    limit = stats.t.ppf(1.0 - SIGNIFICANCE / 2.0, freedom)
+    return Difference(mean, float(np.sqrt(total)), float(limit))
+
+
+def sentence(compared: Sequence[Verdict]) -> str:
+    """Sum up the verdicts on the scores of a target."""
+    worse = [verdict for verdict in compared if verdict.word == WORSE]
+    better = [verdict for verdict in compared if verdict.word == BETTER]
+    if not any(np.isfinite(verdict.found.error) for verdict in compared):
+        return "Too few rows to compare scores: at least 2 are needed."
+    if worse:
+        return f"Worse than promised by more than noise: {_listed(worse)}."
+    if better:
+        return f"Better than promised by more than noise: {_listed(better)}."
+    return "As promised: no score differs from the promised score by more than noise."
+
+
+def _listed(compared: Sequence[Verdict]) -> str:
+    return "; ".join(
+        f"{metric.heading} {in_full(found.value, metric.form)} instead of"
+        f" {in_full(promised.value, metric.form)}"
+        for metric, found, promised, _ in compared
+    )
+
+
+def with_error(metric: Metric, score: Score) -> str:
+    """Write a score and its standard error, in the format of the report."""
+    value = in_full(score.value, metric.form)
+    if np.isnan(score.error):
+        return value
+    return f"{value} ± {in_full(score.error, metric.form.replace('.4g', '.2g'))}"
+
+
+def scored_rows(model: Any, table: pd.DataFrame, targets: Sequence[str]) -> Any:
+    """Predict the rows of a table whose targets are known.
+
+    :param model: As in :func:`~gpflow_pep.compare.predicting.predict_table`.
+    :param targets: The names of the model's targets.
+    :return: By the name of each target that the table has: its rows, as
+        :func:`scores_of_rows` takes them.
+    :raises ValueError: If a target cannot be read, or is a class that the model does
+        not have.
+    """
+    conventions = prepared(model, table).encoder.conventions
+    if hasattr(model, "classes_"):
+        (name,) = targets
+        labels = known_labels(table, name, model.classes_, conventions)
+        rows = labels >= 0
+        if not rows.any():
+            return {}
+        return {name: _predicted_classes(prepared(model, table[rows]), labels[rows])}
+    numbers = known_targets(_without_limits(table, targets), targets, conventions)
+    rows = ~np.isnan(numbers).all(axis=1)
+    if not rows.any():
+        return {}
+    ready = prepared(model, table[rows].reset_index(drop=True))
+    return _predicted_numbers(ready, numbers[rows], targets)
+
+
+def known_labels(
+    table: pd.DataFrame,
+    name: str,
+    classes: Sequence[Any],
+    conventions: Conventions | None = None,
+) -> npt.NDArray[np.int64]:
+    """Find the number of the class of each row of a table, [N]; -1 if its cell is empty
+    or the table does not have the column. Capitals and spaces may differ from the
+    names of classes if only one class is meant.
+
+    :raises ValueError: If a cell is not one of the classes.
+    """
+    labels = np.full(len(table), -1)
+    if name not in table:
+        return labels
+    places = {str(c): place for place, c in enumerate(classes)}
+    plain = [plain_spelling(word) for word in places]
+    spellings = {p: place for place, p in enumerate(plain) if plain.count(p) == 1}
+    missing = conventions.missing if conventions else ()
+    form = Format("text", missing=(*MARKS_IN_WORDS, *missing))
+    cells = read_cells(table[name], form)
+    foreign = []
+    for row, cell in enumerate(cells):
+        if not isinstance(cell, str):
+            continue
+        place = places.get(cell, spellings.get(plain_spelling(cell)))
+        if place is None:
+            foreign.append(cell)
+        else:
+            labels[row] = place
+    if foreign:
+        got = f"{listed(dict.fromkeys(foreign))} in {counted(len(foreign), 'row')}"
+        remedy = "Correct or leave out these rows, or train again with them."
+        raise refusal(f"column '{name}'", got, f"the classes {listed(places)}", remedy)
+    return labels
+
+
+def _without_limits(table: pd.DataFrame, targets: Sequence[str]) -> pd.DataFrame:
+    """Empty the targets that are limits, such as <5.8."""
+
+    def is_number(cell: Any) -> bool:
+        return not (isinstance(cell, str) and is_limit(cell.strip()))
+
+    known = [name for name in targets if name in table]
+    columns = {name: table[name].where(table[name].map(is_number)) for name in known}
+    return table.assign(**columns)
+
+
+def _predicted_classes(ready: Prepared, labels: npt.NDArray[np.int64]) -> pd.DataFrame:
+    columns = predictions(ready.predictor, ready.inputs, True)
+    names = ready.predictor.classes_
+    probability = np.stack([columns[f"p({name})"] for name in names], axis=1)
+    densities = np.log(probability[np.arange(len(labels)), labels])
+    return pd.DataFrame({"true": names[labels], **columns, "log_density": densities})
+
+
+def _predicted_numbers(
+    ready: Prepared, numbers: npt.NDArray[np.float64], targets: Sequence[str]
+) -> dict[str, pd.DataFrame]:
+    """Predict rows and the log densities of their targets, [N, P]."""
+    predictor, inputs = ready.predictor, ready.inputs
+    outcomes: Any = numbers
+    if LIMIT in (getattr(predictor, "target_names_", None) or ()):
+        outcomes = np.column_stack([numbers, np.zeros(len(numbers))])
+    elif len(targets) == 1:
+        outcomes = numbers[:, 0]
+    columns = predictions(predictor, inputs, False)
+    columns |= {"log_density": predictor.log_densities(inputs, outcomes)}
+    tables = {}
+    for place, name in enumerate(targets):
+        rows = ~np.isnan(numbers[:, place])
+        if not rows.any():
+            continue
+        values = {"true": numbers, **columns}
+        shaped = {key: np.reshape(v, (len(numbers), -1)) for key, v in values.items()}
+        tables[name] = pd.DataFrame({key: v[rows, place] for key, v in shaped.items()})
+    return tables
+
+
+def moved_columns(ready: Prepared) -> list[Moved]:
+    """Find the columns whose mean has moved, or that have unusual cells.
+
+    :param ready: The rows, as :func:`~gpflow_pep.compare.predicting.prepared` reads
+        them.
+    """
+    encoder = ready.encoder
+    encodings = encoder.encodings_
+    moved = []
+    for name, column in ready.cells.items():
+        kind, learnt = encoder.formats[name].kind, encodings[name]
+        unusual = unusual_in(column, kind, learnt)
+        mean_before, mean, shift, noise = np.nan, np.nan, np.nan, np.inf
+        if learnt.spread and column.notna().any():
+            mean_before, deviation, count = learnt.spread
+            mean = float(column.mean())
+            if deviation > 0.0:
+                shift = (mean - mean_before) / deviation
+                noise = np.sqrt(1.0 / column.count() + 1.0 / count)
+        is_shifted = abs(shift) >= max(LEAST_SHIFT, SURE * noise)
+        if unusual or is_shifted:
+            moved.append(Moved(name, kind, mean_before, mean, shift, unusual))
+    return moved
+
+
+def in_words(moved: Moved, num_rows: int) -> list[str]:
+    """Write a column that moved as cells of a table: its name, its means, the shift,
+    the share of unusual rows, and the most frequent unusual values.
+    """
+    means = [
+        _as_cell(mean, moved.kind) for mean in (moved.mean_in_training, moved.mean)
+    ]
+    shift = "" if np.isnan(moved.shift) else f"{moved.shift:+.2f}"
+    share = f"{len(moved.unusual) / num_rows:.1%}" if moved.unusual else ""
+    counts = pd.Series(list(moved.unusual.values()), dtype=object).value_counts()
+    values = [f"{remark} ({count})" for remark, count in counts[:MOST_VALUES].items()]
+    if len(counts) > MOST_VALUES:
+        values.append(f"{len(counts) - MOST_VALUES} more")
+    return [moved.name, *means, shift, share, ", ".join(values)]
+
+
+def _as_cell(mean: float, kind: str) -> str:
+    if np.isnan(mean):
+        return ""
+    if kind == "date":
+        return f"{EPOCH + pd.Timedelta(days=mean):%Y-%m-%d}"
+    return f"{mean:.4g}"

@@ -1,0 +1,188 @@
+"""One model of classes that is trained with known settings, and its probabilities."""
+
+import copy
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray, RegressionData
+from gpflow.likelihoods import Likelihood
+from gpflow.models import GPModel
+from sklearn.exceptions import ConvergenceWarning
+
+from ...engine import factors
+from ...engine.checks import refusal
+from ...engine.factors import class_probabilities
+from ...engine.sites.posterior import Marginals, Sites, cavity
+from ...models import PEPClassification
+from ...scoring.components import predict_probabilities
+from ...training import Ensemble, ensemble_with_near_labels
+from ...training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
+from ...training.fitting.objectives import copy_of
+from .left_out_labels import moments_without_rows
+from .model import SingleModel
+from .parts import CLASSES, make_likelihood, wants_near_rows
+from .trainer import Trainer
+
+#: The share of ``max_seconds`` that is spent on training predictions from near rows.
+SHARE_OF_NEAR_ROWS = 0.25
+
+
+class SingleClassifier(SingleModel):
+    """One model of classes that is trained with known settings.
+
+    Targets are the numbers of classes from 0 to C - 1, and probabilities are in the
+    order of these numbers, whatever the order of the model's own classes is.
+    """
+
+    def fit(
+        self, X: AnyNDArray, Y: AnyNDArray, *, before: SingleModel | None = None
+    ) -> "SingleClassifier":
+        if self.settings.order is not None:
+            Y = np.array(self.columns)[Y.astype(int)].astype(Y.dtype)
+        self.train(self.scale_rows(X), Y, before)
+        return self
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes, C."""
+        return int(self.settings.num_classes or 0)
+
+    @property
+    def columns(self) -> list[int]:
+        """The columns of the model's probabilities in the order of the classes."""
+        order = self.settings.order
+        if order is None:
+            return list(range(self.num_classes))
+        columns: list[int] = np.argsort(order).tolist()
+        return columns
+
+    def make_likelihood(self) -> Likelihood:
+        num_classes, name = self.num_classes, self.settings.likelihood
+        if isinstance(name, str) and name == "auto":
+            name = "bernoulli" if num_classes == 2 else "softmax"
+        is_bernoulli = isinstance(name, str) and name == "bernoulli"
+        arguments = () if is_bernoulli else (num_classes,)
+        likelihood = make_likelihood(name, CLASSES, *arguments)
+        number = factors.num_classes(likelihood)
+        if number != num_classes:
+            kind = name if isinstance(name, str) else type(name).__name__
+            expected = f"a likelihood of as many classes as y has, and not of {number}"
+            remedy = (
+                "Use 'auto', 'softmax', 'multiclass' or 'ordinal', or correct its"
+                " number of classes."
+            )
+            raise refusal(
+                "likelihood", f"{kind!r} for {num_classes} classes", expected, remedy
+            )
+        return likelihood
+
+    def make_model(
+        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
+    ) -> GPModel:
+        kernel, likelihood, points = parts
+        return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
+
+    def probabilities(self, rows: AnyNDArray) -> AnyNDArray:
+        """Predict the probability of each class, [N, C]."""
+        X = self.in_units(rows)
+        parts, weights = self.mixture_in_numpy()
+        if parts:
+            return predict_probabilities(parts, weights, X)[:, self.columns]
+        (probability,) = self.predicted(X, self.posterior.predict_probabilities)
+        # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
+        probability = probability / probability.sum(axis=1, keepdims=True)
+        return np.asarray(probability[:, self.columns])
+
+    def after_few_steps(
+        self, lengthscale: float, variance: float, steps: int, end: float
+    ) -> "SingleClassifier":
+        """Copy the trained model, and train the copy for a few steps from a kernel of
+        one lengthscale and a variance, until ``time.perf_counter`` is past an end. It
+        is not prepared to predict.
+        """
+        other, model = copy.copy(self), copy_of(self.main)
+        other.set_model(model)
+        kernel: Any = getattr(model.kernel, "kernels", [model.kernel])[0]
+        kernel.lengthscales.assign(np.full(kernel.lengthscales.shape, lengthscale))
+        kernel.variance.assign(variance)
+        steps = min(steps, self.settings.max_iterations)
+        training = replace(self.training(), max_iterations=steps)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            Trainer(training, 1, end)(model, begin_with_some=False)
+        return other
+
+    def left_out(
+        self, copies: AnyNDArray | None = None, moves_sites: bool = True
+    ) -> AnyNDArray:
+        """Compute the probabilities of classes in each training row, given all others,
+        [N, C].
+
+        :param copies: How many rows are copies of each, [N]: their sites are alike, and
+            all of them are removed.
+        :param moves_sites: Whether the sites of the other rows change without the row,
+            which takes longer.
+        """
+        model: Any = self.model
+        rows, X = model.converged_rows(), model.data[0]
+        times = np.ones(len(X)) if copies is None else copies
+        power = tf.convert_to_tensor(times[:, None], rows.m.dtype)
+        m, s, _ = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
+        if moves_sites and rows.m.shape[1] == 1:
+            mean, variance = moments_without_rows(model, rows, times)
+            is_found = np.isfinite(mean)[:, None]
+            m = np.where(is_found, mean[:, None], m)
+            s = np.where(is_found, variance[:, None], s)
+        moments = m + model.mean_function(X), s + rows.d
+        p = np.asarray(
+            class_probabilities(model.likelihood, X, *moments, self.num_classes)
+        )
+        # Where a site is too precise to be removed nothing is known of the row.
+        p = np.nan_to_num(p, nan=0.0) + np.finfo(p.dtype).eps
+        return np.asarray(p / np.sum(p, axis=1, keepdims=True))[:, self.columns]
+
+    def tries_near_labels(self, num_rows: int) -> bool:
+        """Return whether a fit may train a model for predictions from near rows."""
+        if not wants_near_rows(self.settings.near_rows) or num_rows < LEAST_ROWS:
+            return False
+        return takes_near_labels(self.settings.kernel, self.make_likelihood())
+
+    def trying_near_labels(self, max_iterations: int) -> "SingleClassifier":
+        """Copy the trained model, and let predictions use near rows if that is better.
+
+        :param max_iterations: The most steps of the training for near rows.
+        """
+        other = copy.copy(self)
+        other.settings = replace(
+            self.settings, near_rows="auto", max_iterations=max_iterations
+        )
+        other.set_model(other.with_near_labels(self.model, self.main.data))
+        return other
+
+    def seconds_of_points(self, num_rows: int) -> float:
+        seconds = super().seconds_of_points(num_rows)
+        if seconds == np.inf or not self.tries_near_labels(num_rows):
+            return seconds
+        return (1.0 - SHARE_OF_NEAR_ROWS) * seconds
+
+    def with_near_labels(
+        self, model: GPModel | Ensemble, data: RegressionData
+    ) -> GPModel | Ensemble:
+        settings = self.settings
+        if not self.tries_near_labels(len(data[0])):
+            return model
+        seconds = settings.max_seconds
+        if seconds is not None and self.record is not None:
+            seconds = SHARE_OF_NEAR_ROWS * seconds
+        mixed = ensemble_with_near_labels(
+            model,
+            data,
+            num_steps=min(STEPS, settings.max_iterations),
+            seed=settings.seed,
+            progress=settings.verbose,
+            seconds=seconds,
+        )
+        return mixed or model

@@ -1,0 +1,451 @@
+"""One model of numbers that is trained with known settings: targets in the model's
+units, exact training, and what it predicts of rows.
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gpflow
+import numpy as np
+import tensorflow as tf
+from gpflow.base import AnyNDArray
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+from gpflow.models import GPModel
+from sklearn.exceptions import ConvergenceWarning
+
+from ...distributions import Predictive, Units
+from ...distributions.predictive import require_finite
+from ...engine.checks import counted, refusal
+from ...engine.factors import layout_of, traits
+from ...engine.factors.entries import has_gaussian_noise
+from ...engine.prior import is_mixed
+from ...engine.prior.mixing import variances_of_white
+from ...likelihoods import LogLinear, PerOutput
+from ...models import PEP, PEPRegression
+from ...scoring.components import predictive
+from ...training import Ensemble
+from ...training.choosing.ensemble import EnsemblePredictions, components
+from .exact import KERNELS, Hyperparameters, find_start, fit_exact, with_line
+from .model import PREDICTION_CHUNK, SingleModel
+from .outputs import have_units, make_output_kernel
+from .parts import NUMBERS, make_likelihood
+from .settings import Settings
+from .target_units import fit_units, likelihood_in, log_slopes, spread_of, to_model
+
+#: Initial noise variance: a tenth of the variance of standardised targets.
+NOISE_VARIANCE = 0.1
+#: The most rows of an exact model: an evaluation takes 70 ms there, and grows with the
+#: cube.
+EXACT_ROWS = 1000
+#: The rows that a scout has.
+SCOUT_ROWS = 600
+#: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
+SCOUT_SHARE = 0.2
+#: With fewer seconds there is no scout, which takes 1.5. With 6 it gains .31 and .19
+#: nats on two tables of 5000 rows with skewed inputs and targets, and loses .03 on
+#: kin8nm (with 10 .00).
+LEAST_SECONDS = 5.0
+#: Likelihoods that are Gaussian noise, on y or on log y.
+GAUSSIAN = "gaussian", "log_normal"
+#: Draws of y at each row, for quantiles that have no closed form.
+DRAWS = 4000
+#: Rows whose draws are held in memory at a time.
+DRAWN_ROWS = 500
+
+
+def likelihood_of_output(settings: Settings, num_inputs: int) -> Likelihood:
+    """Make the likelihood of one output, in units of the targets."""
+    if settings.noise == "varying":
+        return gpflow.likelihoods.Gaussian(variance=LogLinear(num_inputs))
+    has_variance = settings.likelihood in (*GAUSSIAN, "tobit")
+    options = {"variance": NOISE_VARIANCE} if has_variance else {}
+    return make_likelihood(settings.likelihood, NUMBERS, **options)
+
+
+def likelihood_of_outputs(
+    settings: Settings, num_inputs: int, num_outputs: int
+) -> Likelihood:
+    """Make the likelihood of all outputs, in units of the targets."""
+    mixed = is_mixed(settings.kernel) or settings.num_latent != 0
+    one, name = likelihood_of_output(settings, num_inputs), settings.likelihood
+    if num_outputs == 1 or not mixed or not isinstance(name, str):
+        return one
+    others = (
+        likelihood_of_output(settings, num_inputs) for _ in range(num_outputs - 1)
+    )
+    return PerOutput([one, *others])
+
+
+def count_outputs(settings: Settings, num_inputs: int, num_columns: int) -> int:
+    """Count the outputs of y; further columns may hold what the likelihood reads, such
+    as limits.
+    """
+    likelihood = likelihood_of_output(settings, num_inputs)
+    is_one = layout_of(likelihood, num_columns) == (num_columns, 1)
+    return 1 if is_one else num_columns
+
+
+class SingleRegressor(SingleModel):
+    """One model of numbers that is trained with known settings.
+
+    ``units`` are the units of targets in the model, after ``fit``.
+    """
+
+    units: Units
+
+    def fit(
+        self,
+        X: AnyNDArray,
+        Y: AnyNDArray,
+        *,
+        before: SingleModel | None = None,
+        start: Hyperparameters | None = None,
+        warps: AnyNDArray | None = None,
+    ) -> "SingleRegressor":
+        """Train on rows X, with targets Y [N, P].
+
+        :param before: A model from which a warm start begins.
+        :param start: The initial hyperparameters and the warp of one column.
+        :param warps: Skew and tails of each column, [P, 2], if known.
+        """
+        settings, self.num_inputs = self.settings, X.shape[1]
+        self.num_outputs = count_outputs(settings, self.num_inputs, Y.shape[1])
+        if isinstance(before, SingleRegressor) and start is None:
+            start = before.hyperparameters()
+        if self.num_outputs > 1:
+            start = None
+        in_units = have_units(self._likelihood_of_targets(), self.num_outputs)
+        logarithm = settings.likelihood == "log_normal"
+        scaled = settings.standardize & in_units
+        self.units = fit_units(Y, scaled=scaled, logarithm=logarithm)
+        X, Y = self.scale_rows(X), to_model(self.units, Y)
+        if self.is_exact:
+            self._train_exactly(X, Y, start)
+            return self
+        if settings.warp is True:
+            if warps is None:
+                warps = self._choose_warps(X, Y, start)
+            Y = self._warp(warps, Y)
+        is_named = isinstance(settings.kernel, str) and self.num_outputs == 1
+        is_gaussian = str(settings.likelihood) in GAUSSIAN
+        if not (is_named and is_gaussian and settings.standardize):
+            start = None
+        elif start is None or len(start.log_lengthscales) != X.shape[1]:
+            start = self._find_start(X, Y)
+        self.train(X, Y, before, start)
+        return self
+
+    def hyperparameters(self) -> Hyperparameters | None:
+        """Read the hyperparameters that the model shares with an exact one."""
+        if self.num_outputs > 1 or not hasattr(self.main, "data"):
+            return None
+        return Hyperparameters.of_model(self.main, self.units.skew, self.units.tails)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the model is trained by the evidence of the exact model."""
+        settings = self.settings
+        words = (settings.num_inducing, settings.objective, settings.batch_size)
+        if not self.has_rows_as_points or words != ("auto", "evidence", "auto"):
+            return False
+        if not settings.standardize and (
+            settings.kernel == "additive" or settings.time is not None
+        ):
+            return False
+        if str(settings.kernel) not in ("auto", *KERNELS) or self.num_outputs > 1:
+            return False
+        return settings.likelihood in GAUSSIAN
+
+    def _train_exactly(
+        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
+    ) -> None:
+        """Train by the evidence of the exact model."""
+        settings = self.settings
+        varying = settings.noise == "varying"
+        kernel = str(settings.kernel).replace("auto", "rbf")
+        scale, level, mean_square = np.ones(X.shape[1]), 1.0, 1.0
+        if not settings.standardize:
+            scale, level = spread_of(X), float(spread_of(Y)[0])
+            mean_square = max(float(np.mean((Y / level) ** 2)), 1.0)
+        if start is not None:
+            start = start.rescaled(1.0 / scale, 1.0 / level)
+        theta, record = fit_exact(
+            X / scale,
+            Y[:, 0] / level,
+            start,
+            kernel=kernel,
+            varying=varying,
+            warp=settings.warp is True,
+            input_of_line=settings.time,
+            ard=settings.ard,
+            mean_square=mean_square,
+            max_iterations=settings.max_iterations,
+            deadline=self._end(),
+        )
+        theta = theta.rescaled(scale, level)
+        log_z = record.objective - len(Y) * float(np.log(level))
+        self.record = record._replace(objective=log_z)
+        self.num_iterations = record.iterations
+        if not record.converged:
+            text = (
+                f"Training ended after {counted(record.iterations, 'step')}:"
+                f" {record.message} Raise max_iterations or max_seconds."
+            )
+            warnings.warn(text, ConvergenceWarning, stacklevel=5)
+        self._warp(np.array([theta[4:6]]), Y)
+        line = settings.time
+        self.finish(theta.model(X, Y[:, 0], kernel, varying, line, settings.ard))
+
+    def _find_start(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters | None:
+        """Find the initial hyperparameters of an exact model of some of the rows. None
+        if there is no time for it, or if every row has an unknown input.
+        """
+        known = np.flatnonzero(~np.isnan(X).any(axis=1))
+        seconds = self.settings.max_seconds
+        has_time = seconds is None or seconds >= LEAST_SECONDS
+        if not has_time or len(known) == 0:
+            return None
+        random = np.random.default_rng(self.settings.seed)
+        rows = random.permutation(known)[:EXACT_ROWS]
+        end = self._end(SCOUT_SHARE)
+        return find_start(X[rows], Y[rows, 0], end, self.settings.time)
+
+    def _choose_warps(
+        self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
+    ) -> AnyNDArray:
+        """Choose skew and tails of each column, [P, 2], by an exact model of it."""
+        if start is not None:
+            return np.tile([start[4:6]], (Y.shape[1], 1))
+        rows = np.random.default_rng(self.settings.seed).permutation(len(X))
+        # Several columns take no longer than one.
+        most = SCOUT_ROWS // min(Y.shape[1], 4)
+        options: dict[str, Any] = {"varying": True, "warp": True}
+        options["deadline"], warps = self._end(SCOUT_SHARE), []
+        for y in Y.T:
+            some = rows[~np.isnan(y[rows])][:most]
+            theta, _ = fit_exact(X[some], y[some], **options)
+            warps.append(theta[4:6])
+        return np.array(warps)
+
+    def _end(self, share: float = 1.0) -> float:
+        """Return the time at which a training has to end that may take a share of the
+        seconds.
+        """
+        seconds = self.settings.max_seconds
+        seconds = np.inf if seconds is None else seconds
+        return time.perf_counter() + share * seconds
+
+    def _warp(self, warps: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+        """Store skew and tails of each column, [P, 2], and warp the standardised
+        targets.
+        """
+        skew, tails = np.transpose(warps)
+        if len(warps) == 1:
+            skew, tails = skew[0], tails[0]
+        self.units = self.units._replace(skew=skew, tails=tails)
+        return Units(skew=skew, tails=tails).transform(Y)
+
+    def make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
+        settings, P = self.settings, self.num_outputs
+        kernel = super().make_kernel(X, Y)
+        if isinstance(settings.kernel, str) and P == 1:
+            kernel = with_line(kernel, settings.time)
+        likelihood = self._likelihood_of_targets()
+        # At lower powers, training removes components on which the inducing variables
+        # have no information.
+        at_one = np.ndim(settings.alpha) == 0 and settings.alpha == 1.0
+        shares_noise = at_one and has_gaussian_noise(likelihood)
+        in_units = have_units(likelihood, P)
+        return make_output_kernel(
+            kernel, X, Y[:, :P], settings.num_latent, in_units, shares_noise
+        )
+
+    def make_likelihood(self) -> Likelihood:
+        return likelihood_in(self.units, self._likelihood_of_targets())
+
+    def _likelihood_of_targets(self) -> Likelihood:
+        return likelihood_of_outputs(self.settings, self.num_inputs, self.num_outputs)
+
+    def make_model(
+        self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
+    ) -> GPModel:
+        kernel, likelihood, points = parts
+        if has_gaussian_noise(likelihood):
+            return PEPRegression(
+                data, kernel, points, likelihood=likelihood, alpha=alpha
+            )
+        return PEP(data, kernel, likelihood, points, alpha=alpha)
+
+    @property
+    def mixes_outputs(self) -> bool:
+        """Whether columns of y are mixtures of common functions."""
+        return is_mixed(self.kernel)
+
+    def left_out(
+        self, copies: AnyNDArray | None = None
+    ) -> tuple[Any, Predictive] | None:
+        """Return the row numbers of left-out rows, and their predictions. If the points
+        are not trained, each training row is predicted from the others. None if no rows
+        were left out, or if the time ran out.
+
+        :param copies: The number of copies of each training row, [N]; copies are left
+            out together.
+        """
+        if self.has_rows_as_points:
+            model: Any = self.model
+            moments = map(np.asarray, model.loo_moments(copies))
+            mean, variance = (self._without_axis(values)[None] for values in moments)
+            return slice(None), Predictive(mean, variance, np.ones(1), self.units)
+        if self.judged is None or not self.judged.moments:
+            return None
+        mean, variance = (
+            np.asarray(values)[..., 0]
+            for values in zip(*self.judged.moments, strict=True)
+        )
+        weights = components(self.model)[1]
+        return self.judged.left_out, Predictive(mean, variance, weights, self.units)
+
+    def predictive(
+        self, rows: AnyNDArray, known: AnyNDArray | None = None
+    ) -> Predictive:
+        """Predict y, with NumPy if it has a form of the model, which is many times
+        faster.
+
+        :param known: Known targets of the rows, [N, P], NaN for others. One column
+            depends on no others.
+        """
+        if self.num_outputs == 1:
+            known = None
+        if known is None:
+            parts, weights = self.mixture_in_numpy()
+            if parts:
+                return predictive(parts, weights, self.in_units(rows), self.units)
+        moments = self._by_posterior(rows, known, EnsemblePredictions.components_of_y)
+        return self._mixed(moments, self.units)
+
+    def predictive_of_f(self, rows: AnyNDArray) -> Predictive:
+        """Predict f."""
+        moments = self.predicted(self.in_units(rows), self.posterior.components_of_f)
+        if self.mixes_outputs:
+            for k, model in enumerate(components(self.model)[0]):
+                kernel: Any = model.kernel
+                white = np.asarray(kernel.W) ** 2 @ variances_of_white(kernel).numpy()
+                moments[2 * k + 1] = np.maximum(moments[2 * k + 1] - white, 0.0)
+        return self._mixed(moments, self.units._replace(logarithm=False))
+
+    def quantiles_of_draws(
+        self, rows: AnyNDArray, q: AnyNDArray, known: AnyNDArray | None = None
+    ) -> AnyNDArray:
+        """Predict quantiles of y, [N, Q] or [N, P, Q], from draws at each row."""
+
+        def quantiles(posterior: EnsemblePredictions, X: AnyNDArray) -> Any:
+            y = posterior.predict_y_samples(X, DRAWS, full_cov=False, seed=0)
+            return np.moveaxis(np.quantile(y, q, axis=0), 0, -1)
+
+        (values,) = self._by_posterior(rows, known, quantiles, DRAWN_ROWS)
+        return self.units.inverse_transform(self._without_axis(values), 1)
+
+    def draws(self, rows: AnyNDArray, num_draws: int, seed: int) -> AnyNDArray:
+        """Draw y jointly at rows, [N, S] or [N, P, S]."""
+        X = self.in_units(rows)
+        draws = self.posterior.predict_y_samples(X, num_draws, seed=seed)
+        values = self._without_axis(np.moveaxis(draws.numpy(), 0, -1))
+        return self.units.inverse_transform(values, 1)
+
+    def log_densities(self, rows: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
+        """Compute the log density of each row, [N], or of each target, [N, P]."""
+        X, Y = self.in_units(rows), to_model(self.units, Y)
+        D, posterior = X.shape[1], self.posterior
+
+        def density(both: AnyNDArray) -> Any:
+            data = both[:, :D], both[:, D:]
+            if self.num_outputs > 1:
+                return posterior.predict_log_density_of_entries(data)
+            return posterior.predict_log_density(data)
+
+        (densities,) = self.predicted(np.hstack([X, Y]), density)
+        slopes = log_slopes(self.units, self.likelihood, Y)
+        return densities + self._without_axis(slopes)
+
+    def joint(self, rows: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
+        """Predict y jointly, of one column: mean [N] and covariance [N, N]."""
+        curved = self.units.logarithm or self.units.is_warped
+        if self.num_outputs > 1:
+            remedy = "Pass return_std=True, or draw with sample_y."
+            raise refusal(
+                "return_cov", "True with several columns of y", "one column", remedy
+            )
+        if curved or not traits(self.likelihood).is_gaussian:
+            name = type(self.likelihood).__name__
+            if self.units.logarithm:
+                name = "log_normal"
+            if self.units.is_warped:
+                name = "a warped target"
+            raise refusal(
+                "return_cov",
+                f"True with {name}",
+                "a Gaussian likelihood, because otherwise y is not Gaussian",
+                "Pass return_std=True, or draw with sample_y.",
+            )
+        X, posterior = self.in_units(rows), self.posterior
+        mean, covariance = posterior.predict_f(X, full_cov=True)
+        pairs = zip(posterior.weights.numpy(), posterior.likelihoods, strict=True)
+        noise = sum(weight * part.variance_at(X)[:, 0] for weight, part in pairs)
+        covariance = np.asarray(covariance[0] + tf.linalg.diag(noise))
+        mean = self.units.inverse_transform(np.asarray(mean)[:, 0])
+        return mean, self.units.scale**2 * covariance
+
+    def _mixed(self, moments: list[AnyNDArray], units: Units) -> Predictive:
+        """Mix components, given their means and variances in turn, in the model's
+        units.
+        """
+        values = [self._without_axis(require_finite(each)) for each in moments]
+        noise = "Gaussian" if has_gaussian_noise(self.likelihood) else "other"
+        weights = self.posterior.weights.numpy()
+        return Predictive(
+            np.stack(values[::2]), np.stack(values[1::2]), weights, units, noise
+        )
+
+    def _by_posterior(
+        self,
+        rows: AnyNDArray,
+        known: AnyNDArray | None,
+        predict: Callable[[EnsemblePredictions, AnyNDArray], Any],
+        chunk_size: int = PREDICTION_CHUNK,
+    ) -> list[AnyNDArray]:
+        """Predict chunks of rows with the posterior, or given known outputs."""
+        X = self.in_units(rows)
+        if known is None:
+            return self.predicted(X, partial(predict, self.posterior), chunk_size)
+        if not self.mixes_outputs:
+            got, expected = "known targets for independent outputs", "none"
+            raise refusal(
+                "known",
+                got,
+                expected,
+                "Leave them out, because the other outputs of a row do not depend"
+                " on them.",
+            )
+        if np.isnan(X).any():
+            got, expected = (
+                "rows of X that have only NaN",
+                "inputs for rows with known targets",
+            )
+            raise refusal(
+                "known", got, expected, "Predict such rows without known targets."
+            )
+        D, model = X.shape[1], self.model
+        Y = to_model(self.units, known)
+
+        def predict_given(both: AnyNDArray) -> Any:
+            return predict(Ensemble(*components(model), known=both[:, D:]), both[:, :D])
+
+        return self.predicted(np.hstack([X, Y]), predict_given, chunk_size)
+
+    def _without_axis(self, values: AnyNDArray) -> AnyNDArray:
+        """Remove the axis of outputs, [N, P, ...], if there is one output."""
+        return values[:, 0] if self.num_outputs == 1 else values

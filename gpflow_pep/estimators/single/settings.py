@@ -1,0 +1,61 @@
+"""The settings by which one model is trained."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpflow.kernels import Kernel
+from gpflow.likelihoods import Likelihood
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one model.
+
+    They are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and
+    :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`, which describe them,
+    but for those that are described here. A recipe replaces some of them to make the
+    models that it tries.
+    """
+
+    kernel: str | Kernel = "auto"
+    noise: str = "auto"
+    warp: bool | str = "auto"
+    inputs: str = "auto"
+    num_inducing: int | str = "auto"
+    alpha: float | str | Sequence[float] = "auto"
+    objective: str = "evidence"
+    likelihood: str | Likelihood = "gaussian"
+    inducing: Any = "kmeans"
+    near_rows: int | str | None = "auto"
+    num_latent: int | None = None
+    time: int | None = None  #: The position of the input that continues; None: none.
+    ard: bool | float = True
+    standardize: bool = True
+    max_iterations: int = 1000
+    max_seconds: float | None = None
+    batch_size: int | str | None = "auto"
+    verbose: bool = False
+    seed: int = 0  #: Drawn once for a fit, by ``random_state``.
+    num_classes: int | None = None  #: None: targets are numbers.
+    #: The places of the classes in their order, for a likelihood of ordered classes;
+    #: None: they are in order.
+    order: Sequence[int] | None = None
+
+    def changes(self, names: Iterable[str]) -> dict[str, Any]:
+        """Give the settings of some names that have another value than the default."""
+        defaults = Settings()
+        if self.num_classes is not None:
+            defaults = Settings(likelihood="auto")
+        changed = {}
+        for name, value in vars(self).items():
+            default = getattr(defaults, name)
+            if name in names and not (
+                isinstance(value, type(default)) and value == default
+            ):
+                changed[name] = value
+        return changed
+
+    def is_like(self, other: "Settings") -> bool:
+        """Return whether both describe the same model, trained for as long or not."""
+        return replace(self, max_iterations=other.max_iterations) == other
