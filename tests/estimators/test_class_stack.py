@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cases.forms import check_forms
 from numpy.testing import assert_allclose
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from scipy.stats import norm
 
 from gpflow_pep.distributions import Recalibration
@@ -273,6 +273,52 @@ def test_lengthscales_are_alike_a_priori() -> None:
         scales = fitted.kernel_.lengthscales.numpy()
         ratios.append(scales.max() / scales.min())
     assert ratios[1] < ratios[0] < ratios[2] < ratios[3]
+
+
+def waves_beside_a_slope(num_rows: int, num_classes: int) -> tuple[Any, Any, Any]:
+    """Draw inputs, labels and their true probabilities."""
+    rng = np.random.default_rng(0)
+    inputs = rng.uniform(-2.0, 2.0, size=[num_rows, 2])
+    slope, wave = 3.0 * inputs[:, 0], 4.0 * np.sin(7.0 * inputs[:, 1])
+    nothing = np.zeros(num_rows)
+    f = [nothing, slope + wave] if num_classes == 2 else [nothing, slope, wave]
+    p = softmax(np.transpose(f), axis=1)
+    labels = np.argmax(p.cumsum(axis=1) > rng.uniform(size=[num_rows, 1]), axis=1)
+    return inputs, labels, p
+
+
+@pytest.mark.parametrize("num_classes, most", [(2, 0.1), (3, 0.2)])
+def test_fine_parts_are_found_beside_a_slope(num_classes: int, most: float) -> None:
+    """From lengthscales √D alone the wave is taken for noise: the divergence from the
+    true probabilities is .23 of two classes and .32 of three.
+    """
+    rows, labels, p = waves_beside_a_slope(500, num_classes)
+    likelihood = "auto" if num_classes == 2 else "softmax"
+    model = PEPClassifier(random_state=0, inputs="standard", likelihood=likelihood)
+    model.fit(rows[:200], labels[:200])
+    assert len(model.components_) == 1
+    lengthscales = model.kernel_.lengthscales.numpy()
+    assert lengthscales[1] < 0.5 < 1.0 < lengthscales[0]
+    q = model.predict_proba(rows[200:])
+    divergence = np.mean(np.sum(p[200:] * np.log(p[200:] / q), axis=1))
+    assert divergence < most
+
+
+def test_smooth_start_stays_where_there_is_nothing_fine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And where the fine start fails."""
+
+    def failing(*_: Any, **__: Any) -> Any:
+        raise ValueError("no factor")
+
+    rows, labels = X[:, :1], GRADE > 0
+    options: dict[str, Any] = {"random_state": 0, "inputs": "standard"}
+    fitted = PEPClassifier(**options).fit(rows, labels)
+    monkeypatch.setattr(SingleClassifier, "after_few_steps", failing)
+    smooth = PEPClassifier(**options).fit(rows, labels)
+    scales = [model.kernel_.lengthscales.numpy() for model in (fitted, smooth)]
+    assert_allclose(*scales, rtol=1e-12)
 
 
 def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) -> None:

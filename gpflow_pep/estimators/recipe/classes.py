@@ -6,8 +6,9 @@ named here; of models that are then alike there is one.
 Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, and
 inducing points that are not trained, so that leave-one-out probabilities are honest:
 one on Yeo-Johnson inputs, and one on standardised inputs, which takes a few steps from
-where the first ended. More than two classes have a third one. Where they are
-:data:`~gpflow_pep.tables.grades.GRADES`, or numbers of which one function with
+where the first ended. The first is trained from two starts: lengthscales √D, and a fine
+one if that predicts the rows better. More than two classes have a third one. Where they
+are :data:`~gpflow_pep.tables.grades.GRADES`, or numbers of which one function with
 thresholds has all that the others predict, it is ordinal if that predicts the rows
 better. Else it is RobustMax, of which three labels in a hundred are wrong. The mixture
 is recalibrated.
@@ -18,6 +19,7 @@ rows on there is one model, whose points are trained. The components of some of 
 choose its inputs.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -34,6 +36,7 @@ from ...training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
 from ...training.fitting.objectives import FAILURES
 from ...training.fitting.points import gains
 from ..single.classes import SingleClassifier
+from ..single.exact import FINE, SHARE_OF_FINE
 from ..single.inputs import listed
 from ..single.model import SingleModel
 from ..single.regression import LEAST_SECONDS
@@ -83,7 +86,15 @@ STEPS = 20, 50, 4, 8
 #: generated tables the log loss falls by .003 and the calibration error from .036 to
 #: .028, with .1 and .4 too.
 SPREAD = 0.2
-
+#: The variance of the fine start, and the steps from it that are judged. Of functions
+#: with a fine part beside a smooth one (800 rows of three inputs, 200 of two) these
+#: predict the rows left out .016 to .16 nats better than the smooth start does at its
+#: end, in 6 of 6 tables. Log Z would not show it: in 4 of these it is higher from the
+#: smooth start.
+FINE_VARIANCE, STEPS_OF_FINE = 4.0, 5
+#: Training goes on from there if these are better by so many nats. In five tables of
+#: 200 rows without fine parts the difference is -.004 to .000.
+CLEARLY = 0.01
 
 #: Names of components by their likelihoods.
 NAMES = {
@@ -146,7 +157,7 @@ def fit_mixture(recipe: ClassRecipe, only_inputs: bool = False) -> Mixture:
         f" {LEFT_OUT.format('probability')}"
     )
     bent, standard = _candidates(recipe)
-    judged = [_judged(recipe, bent)]
+    judged = [_better_of_two_starts(recipe, bent)]
     if num_classes == 2 and len(recipe.X) >= LEAST_ROWS:
         near = _near_labels(recipe, judged[0])
         if near is not None:
@@ -173,6 +184,34 @@ def _candidates(recipe: ClassRecipe) -> tuple[Settings, Settings]:
     )
     standard = replace(bent, inputs="standard", max_iterations=STEPS[2])
     return recipe.complete(bent), recipe.complete(standard)
+
+
+def _better_of_two_starts(recipe: ClassRecipe, candidate: Settings) -> Judged:
+    """Train the first component from lengthscales √D; and from the fine start, if a few
+    steps from there predict the left-out rows better.
+    """
+    smooth = _judged(recipe, candidate)
+    if recipe.budget.left <= 0.0:
+        return smooth
+    lengthscale = FINE * np.sqrt(recipe.X.shape[1])
+    end = time.perf_counter() + SHARE_OF_FINE * recipe.budget.left
+    try:
+        few = smooth.single.after_few_steps(
+            lengthscale, FINE_VARIANCE, STEPS_OF_FINE, end
+        )
+        probability = few.left_out(recipe.copies, moves_sites=False)
+        if _score(recipe, probability) < smooth.score + CLEARLY:
+            return smooth
+        fine = _judged(recipe, candidate, few)
+    except FAILURES:
+        return smooth
+    return max(smooth, fine, key=lambda each: each.score)
+
+
+def _score(recipe: ClassRecipe, probability: AnyNDArray) -> float:
+    """Compute the mean log probability of the labels."""
+    labels = recipe.labels
+    return float(np.mean(np.log(probability[np.arange(len(labels)), labels])))
 
 
 def _judged(

@@ -1,6 +1,7 @@
 """One model of classes that is trained with known settings, and its probabilities."""
 
 import copy
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
+from sklearn.exceptions import ConvergenceWarning
 
 from ...engine import factors
 from ...engine.checks import refusal
@@ -18,9 +20,11 @@ from ...models import PEPClassification
 from ...scoring.components import predict_probabilities
 from ...training import Ensemble, ensemble_with_near_labels
 from ...training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
+from ...training.fitting.objectives import copy_of
 from .left_out_labels import moments_without_rows
 from .model import SingleModel
 from .parts import CLASSES, make_likelihood, wants_near_rows
+from .trainer import Trainer
 
 #: The share of ``max_seconds`` that is spent on training predictions from near rows.
 SHARE_OF_NEAR_ROWS = 0.25
@@ -92,19 +96,42 @@ class SingleClassifier(SingleModel):
         probability = probability / probability.sum(axis=1, keepdims=True)
         return np.asarray(probability[:, self.columns])
 
-    def left_out(self, copies: AnyNDArray | None = None) -> AnyNDArray:
+    def after_few_steps(
+        self, lengthscale: float, variance: float, steps: int, end: float
+    ) -> "SingleClassifier":
+        """Copy the trained model, and train the copy for a few steps from a kernel of
+        one lengthscale and a variance, until ``time.perf_counter`` is past an end. It
+        is not prepared to predict.
+        """
+        other, model = copy.copy(self), copy_of(self.main)
+        other.set_model(model)
+        kernel: Any = getattr(model.kernel, "kernels", [model.kernel])[0]
+        kernel.lengthscales.assign(np.full(kernel.lengthscales.shape, lengthscale))
+        kernel.variance.assign(variance)
+        steps = min(steps, self.settings.max_iterations)
+        training = replace(self.training(), max_iterations=steps)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            Trainer(training, 1, end)(model, begin_with_some=False)
+        return other
+
+    def left_out(
+        self, copies: AnyNDArray | None = None, moves_sites: bool = True
+    ) -> AnyNDArray:
         """Compute the probabilities of classes in each training row, given all others,
         [N, C].
 
         :param copies: How many rows are copies of each, [N]: their sites are alike, and
             all of them are removed.
+        :param moves_sites: Whether the sites of the other rows change without the row,
+            which takes longer.
         """
         model: Any = self.model
         rows, X = model.converged_rows(), model.data[0]
         times = np.ones(len(X)) if copies is None else copies
         power = tf.convert_to_tensor(times[:, None], rows.m.dtype)
         m, s, _ = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
-        if rows.m.shape[1] == 1:
+        if moves_sites and rows.m.shape[1] == 1:
             mean, variance = moments_without_rows(model, rows, times)
             is_found = np.isfinite(mean)[:, None]
             m = np.where(is_found, mean[:, None], m)
