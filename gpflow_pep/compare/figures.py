@@ -53,7 +53,7 @@ LONGEST = 22
 class Picture(NamedTuple):
     """A picture of a comparison."""
 
-    draw: "Callable[[Axes], None]"
+    draw: "Callable[[Axes], object]"
     alt: str  #: What it shows, for readers who do not see it.
     caption: str  #: How to read it.
     height: float = 3.4  #: Inches.

@@ -20,7 +20,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
 from ..engine.refusals import counted
-from ..tables.cleaning import LIMIT
+from ..tables.numbers import LIMIT
 from .figures import pictures
 from .findings import findings, named
 from .run import Comparison
