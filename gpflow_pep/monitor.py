@@ -31,7 +31,8 @@ class ProgressBar(MonitorTask):
     def __init__(
         self, num_steps: int, values: Callable[[], Mapping[str, float]] | None = None
     ) -> None:
-        self._num_steps, self._values = num_steps, values or dict
+        self._num_steps = num_steps
+        self._values = values or dict
         self._open = ExitStack()
         self._show: Callable[[int, Mapping[str, float]], None] | None = None
 

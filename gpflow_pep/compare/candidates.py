@@ -41,13 +41,15 @@ from .trees import FEWEST_ROWS, TREES, StoppedTrees, best_stage, num_words
 #: The baselines of every comparison: the mean, or how frequent each class is.
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
 #: The estimator with nothing set but what the data need, and single models.
-DEFAULT, SINGLE = "default", "alpha"
+DEFAULT = "default"
+SINGLE = "alpha"
 #: What the names of models of each of several targets by itself end with.
 SEPARATE = "separate"
 #: The likelihood of skewed targets, and the least skewness at which the default is
 #: tried with it: that of 40 Gaussian targets, whose standard error is 0.37, has it in
 #: fewer than 1% of tables.
-LOGARITHMS, SKEWED = "log_normal", 1.0
+LOGARITHMS = "log_normal"
+SKEWED = 1.0
 #: The least mean of a count: under a mean of 0 a count of 1 has no probability.
 LEAST_COUNT = 1e-3
 
@@ -68,7 +70,9 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     def __init__(
         self, regressor: Any, held_out: float = 0.2, counts: bool = False
     ) -> None:
-        self.regressor, self.held_out, self.counts = regressor, held_out, counts
+        self.regressor = regressor
+        self.held_out = held_out
+        self.counts = counts
 
     def fit(self, X: Any, y: Any, held_out: Any = None) -> "WithSpread":
         """Train on rows.
@@ -81,7 +85,8 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             true, mean = self._predict_held_out(regressor, X, y, held_out)
         self.regressor_ = regressor.fit(X, y)
         if not self.held_out:
-            true, mean = y, self.regressor_.predict(X)
+            true = y
+            mean = self.regressor_.predict(X)
         square = float(np.mean((true - mean) ** 2))
         # Of targets that are all equal, what PEPRegressor predicts: its least noise.
         self.std_ = float(np.sqrt(square)) or 1e-3
@@ -103,7 +108,8 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             _, test = train_test_split(rows, test_size=self.held_out, random_state=0)
             held_out = np.isin(rows, test)
         copy = clone(regressor).fit(X[~held_out], y[~held_out])
-        true, rows = y[held_out], X[held_out]
+        true = y[held_out]
+        rows = X[held_out]
         if hasattr(copy, "staged_predict") and len(y) >= FEWEST_ROWS:
             number, mean = best_stage(copy, rows, true)
             regressor.set_params(max_iter=number)
@@ -156,7 +162,8 @@ class _AllRows(gpflow.base.Module):
         self, model: gpflow.models.SVGP, data: tuple[tf.Tensor, tf.Tensor]
     ) -> None:
         super().__init__()
-        self.model, self.data = model, data
+        self.model = model
+        self.data = data
 
     def training_loss(self) -> tf.Tensor:
         return self.model.training_loss(self.data)
@@ -202,11 +209,13 @@ def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
     """
     counts = settings.likelihood in COUNTS
     linear: Any = RidgeCV(np.logspace(-3.0, 3.0, 13))
-    name, loss = "linear", "squared_error"
+    name = "linear"
+    loss = "squared_error"
     if counts:
         poisson = PoissonRegressor(solver="newton-cholesky", max_iter=1000)
         linear = GridSearchCV(poisson, {"alpha": np.logspace(-4.0, 1.0, 6)})
-        name, loss = "log-linear", "poisson"
+        name = "log-linear"
+        loss = "poisson"
     scaled = make_pipeline(StandardScaler(), linear)
     trees = HistGradientBoostingRegressor(loss=loss, **_tree_options(data, settings))
     baselines: dict[str, Any] = {
@@ -297,7 +306,8 @@ def is_skewed(data: Cleaned, settings: Settings) -> bool:
     one_number = data.kind == "numbers" and len(data.targets) == 1
     if not one_number or settings.likelihood != "auto" or not (data.y > 0.0).all():
         return False
-    skewness, of_logarithms = float(skew(data.y)), abs(float(skew(np.log(data.y))))
+    skewness = float(skew(data.y))
+    of_logarithms = abs(float(skew(np.log(data.y))))
     return skewness > SKEWED and of_logarithms < 0.5 * skewness
 
 
@@ -346,7 +356,8 @@ def _defaults(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]
 
 def _singles(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
     """Make a single model at each power, with each kernel and number of points."""
-    options, kind = _options_of_points(settings), _estimator(data)
+    options = _options_of_points(settings)
+    kind = _estimator(data)
     singles = {}
     for (kernel, number), alpha in product(settings.configurations, settings.alphas):
         name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, number))

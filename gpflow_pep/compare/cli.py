@@ -140,7 +140,8 @@ def _progress(console: Console) -> Iterator[Callable[["Progress"], None]]:
 
         yield line
         return
-    clock, label = TimeElapsedColumn(), TextColumn("{task.description}")
+    clock = TimeElapsedColumn()
+    label = TextColumn("{task.description}")
     with ProgressBar(
         BarColumn(), MofNCompleteColumn(), clock, label, console=console
     ) as bar:

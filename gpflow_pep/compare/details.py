@@ -18,9 +18,11 @@ from .scores import Metric, held_out, scores
 FRACTIONS = (0.25, 0.5)
 #: Each input is permuted over no more rows, and no more often, than this: the standard
 #: error of an importance is then 1.4% of the standard deviation of a row.
-MOST_ROWS, REPEATS = 1000, 5
+MOST_ROWS = 1000
+REPEATS = 5
 #: With less time it is permuted over fewer rows, down to this: the error is then 7%.
-FEWEST_ROWS, FEWEST_REPEATS = 100, 2
+FEWEST_ROWS = 100
+FEWEST_REPEATS = 2
 
 
 class Details(NamedTuple):
@@ -66,7 +68,8 @@ def importance_of(
             )
         return -metric.loss(scores(held_out(pipeline, X, y, classes))[metric.name])
 
-    num_rows, repeats = min(len(X), MOST_ROWS), REPEATS
+    num_rows = min(len(X), MOST_ROWS)
+    repeats = REPEATS
     began = time.perf_counter()
     score(pipeline, X[:num_rows], y[:num_rows])
     now = time.perf_counter()
@@ -95,7 +98,8 @@ def errors_given_others(
     pipeline: Pipeline, X: pd.DataFrame, Y: pd.DataFrame
 ) -> dict[str, tuple[float, float]]:
     """Compute the root mean squared errors of :attr:`Details.given_others`."""
-    inputs, targets = pipeline[:-1].transform(X), Y.to_numpy()
+    inputs = pipeline[:-1].transform(X)
+    targets = Y.to_numpy()
     alone = pipeline[-1].predict(inputs)
     informed = predictions_given_others(pipeline[-1], inputs, targets)["mean"]
     sizes = [

@@ -39,7 +39,8 @@ WIDTH = 3.8
 #: Inches of a picture that takes the whole width of a page.
 WHOLE = 7.8
 #: Inches of a line of a dot plot or of a bar, and of the axis below the lines.
-LINE, FOOT = 0.26, 0.8
+LINE = 0.26
+FOOT = 0.8
 #: The dot plot shows so many of the best models, and so many of the most important
 #: inputs have a bar.
 MOST_LINES = 20
@@ -96,7 +97,8 @@ def _short(name: object) -> str:
 
 def _of_forecasts(comparison: Comparison) -> dict[str, Picture]:
     """Give a picture over time of each of the largest series."""
-    forecasts, found = latest_forecasts(comparison), {}
+    forecasts = latest_forecasts(comparison)
+    found = {}
     for number, forecast in enumerate(forecasts, start=1):
         name = "forecast" if number == 1 else f"forecast_{number}"
         caption = (
@@ -115,7 +117,8 @@ def _of_forecasts(comparison: Comparison) -> dict[str, Picture]:
 
 def _of_scores(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
     """Give the dot plot of the decisive score, if there are models to compare."""
-    heading, best = comparison.metrics[0].heading, str(comparison.best)
+    heading = comparison.metrics[0].heading
+    best = str(comparison.best)
     table = summarise(comparison).query("failed == 0").dropna(subset="difference")
     table = table.sort_values("difference", kind="stable").head(MOST_LINES)
     if len(table) < 2 or best not in table.index:
@@ -177,9 +180,13 @@ def _write_far_difference(
 ) -> None:
     """Write a difference that is outside of the picture at the end where it is."""
     size = format(abs(difference), metric.form)
-    place, side, text = 0.99, "right", f"{size} worse →"
+    place = 0.99
+    side = "right"
+    text = f"{size} worse →"
     if difference < 0.0:
-        place, side, text = 0.01, "left", f"← {size} better"
+        place = 0.01
+        side = "left"
+        text = f"← {size} better"
     style: Any = {"ha": side, "va": "center", "transform": axes.get_yaxis_transform()}
     axes.text(place, line, text, color=plotting.FIT, **style)
 
@@ -196,7 +203,8 @@ def _of_numbers(comparison: Comparison) -> dict[str, Picture]:
     target, the histogram and the fit along a single input.
     """
     table = without_limits(comparison.held_out[str(comparison.best)])
-    targets, found = comparison.data.targets, {}
+    targets = comparison.data.targets
+    found = {}
     for number, y in enumerate(targets[:MOST_TARGETS], start=1):
         rows = table if len(targets) == 1 else table[table["target"] == y.name]
         name = "predictions" if number == 1 else f"predictions_{number}"
@@ -265,10 +273,13 @@ def _of_fit(comparison: Comparison) -> Picture:
 
 def _draw_fit(comparison: Comparison, axes: "Axes") -> None:
     """Draw the model of all rows along its one input."""
-    X, y, pipeline = comparison.data.X, comparison.data.y, comparison.model
+    X = comparison.data.X
+    y = comparison.data.y
+    pipeline = comparison.model
     assert pipeline is not None
     (name,) = X
-    low, high = X[name].min(), X[name].max()
+    low = X[name].min()
+    high = X[name].max()
     margin = 0.1 * (high - low)
     grid = pd.DataFrame({name: np.linspace(low - margin, high + margin, 200)})
     curve = predictions(pipeline[-1], pipeline[:-1].transform(grid), False)
@@ -288,7 +299,8 @@ def _draw_fit(comparison: Comparison, axes: "Axes") -> None:
 
 def _of_classes(comparison: Comparison) -> dict[str, Picture]:
     """Give the pictures of classes: calibration and confusion."""
-    table, part = comparison.held_out[str(comparison.best)], comparison.settings.parts()
+    table = comparison.held_out[str(comparison.best)]
+    part = comparison.settings.parts()
     return {
         "reliability": Picture(
             lambda axes: plotting.reliability(*class_indices(table), ax=axes),
@@ -322,7 +334,8 @@ def _of_details(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
     details = comparison.details
     if details is None:
         return
-    metric, part = comparison.metrics[0], comparison.settings.parts()[0]
+    metric = comparison.metrics[0]
+    part = comparison.settings.parts()[0]
     importance = details.importance
     if importance is not None and len(importance) > 1:
         rows = importance.head(MOST_LINES)
@@ -364,7 +377,8 @@ def _draw_importance(metric: Metric, rows: pd.DataFrame, axes: "Axes") -> None:
 def _draw_learning(
     metric: Metric, learning: dict[int, pd.DataFrame], axes: "Axes"
 ) -> None:
-    numbers, tables = list(learning), list(learning.values())
+    numbers = list(learning)
+    tables = list(learning.values())
     curve = [scores(table)[metric.name] for table in tables]
     errors = np.nan_to_num(
         [difference_over_rows(metric, table, tables[-1]).error for table in tables]

@@ -23,19 +23,25 @@ from .scores import METRICS, RELATIVE, Difference, Metric, in_full, without_limi
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
-SAVED, UNSTABLE = "saved", "unstable"
-BETTER, WORSE = "better", "worse"
-AS_GOOD, NOT_TOLD_APART = "about as good", "not told apart"
+SAVED = "saved"
+UNSTABLE = "unstable"
+BETTER = "better"
+WORSE = "worse"
+AS_GOOD = "about as good"
+NOT_TOLD_APART = "not told apart"
 #: A difference that is not clear is small if its standard error is at most so many nats
 #: a row, and at most this share of what the saved model gains over a constant.
-SMALL, SMALL_SHARE = 0.05, 0.1
+SMALL = 0.05
+SMALL_SHARE = 0.1
 #: A model is unstable where one part's score is so many nats worse than the median of
 #: the others, and so many times as far from it as they are from each other: of five
 #: Gaussian scores 0.5% are.
-FAR, TIMES = 1.0, 5.0
+FAR = 1.0
+TIMES = 5.0
 #: A model learnt nothing whose NLPD is not lower than that of a constant by so many
 #: nats, 2% more probability for each row, unless an error is smaller by this fraction.
-LEAST_GAIN, LEAST_SMALLER = 0.02, 0.1
+LEAST_GAIN = 0.02
+LEAST_SMALLER = 0.1
 #: What predictions are good for whose errors are small, and whose densities are high.
 USES = {"rmse": "means", "mae": "means", "error": "classes", "auc": "order of rows"}
 DENSITIES = {"numbers": "intervals", "classes": "probabilities"}
@@ -45,11 +51,16 @@ MOST_COUNTED = 50.0
 #: Intervals are called wrong where so many rows more or fewer than 90% are inside, two
 #: standard errors of 400 rows, and the chance of that would be below LEAST_CHANCE if
 #: they were right.
-COVERAGE_OFF, LEAST_CHANCE = 0.03, 0.01
+COVERAGE_OFF = 0.03
+LEAST_CHANCE = 0.01
 #: Predictions are too good that explain this share of the variance, or avoid this share
 #: of errors; less is enough where one of three inputs or more has this share of what
 #: inputs matter. Of fewer rows it may be chance.
-TOO_GOOD, GOOD_ALONE, ALONE, MOST_SUSPECTS, FEWEST_GOOD = 0.99, 0.9, 0.9, 3, 50
+TOO_GOOD = 0.99
+GOOD_ALONE = 0.9
+ALONE = 0.9
+MOST_SUSPECTS = 3
+FEWEST_GOOD = 50
 #: The scores are not those of a model that had, on all rows, at most this share of
 #: their steps.
 LEAST_STEPS = 0.5
@@ -59,7 +70,8 @@ LEAST_STEPS = 0.5
 FEWEST_OF_CLASS = 5
 #: An input matters if permuting it makes predictions worse by so many standard errors;
 #: of those so many are named.
-SURE_ERRORS, MOST_NAMED = 2.0, 3
+SURE_ERRORS = 2.0
+MOST_NAMED = 3
 
 
 def summarise(comparison: Comparison) -> pd.DataFrame:
@@ -81,7 +93,8 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
 
 
 def _row(comparison: Comparison, name: str) -> dict[str, object]:
-    fits, failed = comparison.fits_of(name), comparison.num_failed(name)
+    fits = comparison.fits_of(name)
+    failed = comparison.num_failed(name)
     scores = comparison.scores_of(name)
     row: dict[str, object] = {"alpha": comparison.candidates[name]}
     for metric in comparison.metrics:
@@ -149,7 +162,8 @@ def _beside_constant(comparison: Comparison, name: str) -> tuple[float, bool]:
     """Give the standard error up to which a model is as good as the saved one, and
     whether a constant is at least as good as the model.
     """
-    metric, constant = comparison.metrics[0], TRIVIAL[comparison.data.kind]
+    metric = comparison.metrics[0]
+    constant = TRIVIAL[comparison.data.kind]
     small = SMALL if metric.name == "nlpd" else np.inf
     if constant not in comparison.candidates:
         return small, False
@@ -208,7 +222,8 @@ def _better_baselines(
     """Name the baselines, failed in no part, with a clearly better score than the saved
     model.
     """
-    best, failed = str(comparison.best), comparison.num_failed
+    best = str(comparison.best)
+    failed = comparison.num_failed
     names = [
         n
         for n in comparison.candidates
@@ -224,7 +239,8 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
     """Return sentences about a comparison, each with its kind: "result", "warning",
     "advice", or "folder" about the rows in the folders of the model.
     """
-    results, advice = ["No model could be trained in every part; see the messages."], []
+    results = ["No model could be trained in every part; see the messages."]
+    advice = []
     if comparison.best is not None:
         results = [quality(comparison), ranking(comparison)]
         advise = (
@@ -295,7 +311,8 @@ def quality(comparison: Comparison) -> str:
     if without_limits(table).empty:
         return ""
     words = _of_classes if comparison.data.kind == "classes" else _of_numbers
-    model, fits = named(str(comparison.best)), comparison.fits_of(str(comparison.best))
+    model = named(str(comparison.best))
+    fits = comparison.fits_of(str(comparison.best))
     rows, _ = comparison.settings.how_split()
     latest = without_limits(latest_rows(comparison))
     if comparison.settings.time_column is None or latest.empty:
@@ -342,15 +359,11 @@ def _of_numbers(
     :param held_out: The predictions.
     :param fits: The fits that predicted them.
     """
-    table, logarithms = (
-        without_limits(held_out),
-        comparison.likelihood == LOGARITHMS,
-    )
+    table = without_limits(held_out)
+    logarithms = comparison.likelihood == LOGARITHMS
     means = _mean_scores(fits)
-    share, error = (
-        f"its 90% intervals contain {means['coverage']:.0%} of the targets.",
-        "",
-    )
+    share = f"its 90% intervals contain {means['coverage']:.0%} of the targets."
+    error = ""
     variance = "of the variance of " + "the logarithm of " * logarithms
     shares = [
         f"{max(s, 0.0):.0%} {variance}'{name}'"
@@ -420,7 +433,8 @@ def usable_for(comparison: Comparison) -> str:
     gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
         return "Do not use it: it predicts no better than a constant."
-    kind, better = comparison.data.kind, better_at_errors(comparison)
+    kind = comparison.data.kind
+    better = better_at_errors(comparison)
     if gain < LEAST_GAIN:
         sentences = [
             f"Use its {use} but not its {DENSITIES[kind]}: the {DENSITIES[kind]} of a"
@@ -497,7 +511,8 @@ def better_at_errors(comparison: Comparison) -> str:
     """Name the baseline with the smallest error, where that is clearly smaller than the
     best's.
     """
-    best, metric = str(comparison.best), METRICS[comparison.data.kind][1]
+    best = str(comparison.best)
+    metric = METRICS[comparison.data.kind][1]
     names = best, *_better_baselines(comparison, metric)
     error = {
         name: float(comparison.scores_of(name)[metric.name].mean()) for name in names
@@ -541,7 +556,8 @@ def ranking(comparison: Comparison) -> str:
     """Word which row of the table has the best score, which is saved, and what is as
     good.
     """
-    best, metric = str(comparison.best), comparison.metrics[0]
+    best = str(comparison.best)
+    metric = comparison.metrics[0]
     table = summarise(comparison).query("failed == 0")
     losses = table[metric.name].map(metric.loss).fillna(np.inf)
     lowest = best if losses[best] <= losses.min() else str(losses.idxmin())
@@ -571,7 +587,8 @@ def ranking(comparison: Comparison) -> str:
 
 def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
     """Word in what a model that is saved is better than the default."""
-    best, metric = str(comparison.best), comparison.metrics[0]
+    best = str(comparison.best)
+    metric = comparison.metrics[0]
     change = comparison.difference(best, DEFAULT)
     if change.clear:
         clearly = f", clearly {way} {named(DEFAULT)}, and is saved"
@@ -632,10 +649,8 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
     ):
         fits = comparison.fits_of(name)
         if worst := _unstable_part(fits):
-            nlpd, median = (
-                worst.scores["nlpd"],
-                np.median([fit.scores["nlpd"] for fit in fits]),
-            )
+            nlpd = worst.scores["nlpd"]
+            median = np.median([fit.scores["nlpd"] for fit in fits])
             where = f"{part} {worst.part} and {median:.2f} in the median {part}"
             yield f"{named(name)} is unstable: the NLPD is {nlpd:.2f} in {where}."
         gain, smaller, _, values = gain_over_trivial(comparison, name)
@@ -708,10 +723,8 @@ def together_or_separate(comparison: Comparison) -> str:
     best = {is_separate(name): name for name in names[::-1] if name != DEFAULT}
     if len(best) < 2:
         return ""
-    metric, change = (
-        comparison.metrics[0],
-        comparison.difference(best[False], best[True]),
-    )
+    metric = comparison.metrics[0]
+    change = comparison.difference(best[False], best[True])
     pays = (
         ("pays" if change.mean < 0.0 else "does not pay")
         if change.clear

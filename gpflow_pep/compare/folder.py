@@ -27,7 +27,8 @@ MANIFEST = "files.json"
 UNFINISHED = "unfinished.csv"
 #: Each target has a picture of its predictions, up to so many targets, and so many
 #: series, the largest, have a picture over time.
-MOST_TARGETS, MOST_SERIES = 9, 4
+MOST_TARGETS = 9
+MOST_SERIES = 4
 FIGURES = (
     "forecast",
     *(f"forecast_{number}" for number in range(2, MOST_SERIES + 1)),

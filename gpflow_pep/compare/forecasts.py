@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 #: A picture begins so many times before the window, and at least twice its length.
-FEWEST_BEFORE, LENGTHS_BEFORE = 12, 2
+FEWEST_BEFORE = 12
+LENGTHS_BEFORE = 2
 #: How dark each band is, by the percentage that it contains.
 SHADES = {90: 0.16, 50: 0.32}
 
@@ -36,7 +37,8 @@ def latest_forecasts(comparison: Comparison) -> list[Forecast]:
 
     :param comparison: One of numbers with a time column and a saved model.
     """
-    data, rows = comparison.data, comparison.held_out[str(comparison.best)]
+    data = comparison.data
+    rows = comparison.held_out[str(comparison.best)]
     rows = without_limits(rows[rows["part"] == rows["part"].min()])
     series = series_of(data)
     if series is None:
@@ -65,7 +67,8 @@ def latest_forecasts(comparison: Comparison) -> list[Forecast]:
 
 def draw_forecast(forecast: Forecast, axes: "Axes") -> None:
     """Draw one series over time."""
-    window, before = forecast.window, forecast.before
+    window = forecast.window
+    before = forecast.before
     times = window.index.to_numpy()
     style: dict[str, Any] = {"color": plotting.TRAIN, "linewidth": 1.0}
     axes.plot(before.index.to_numpy(), before, ".-", label="before", **style)

@@ -29,7 +29,9 @@ from .terminal import KEY, score_line, title, word_tables
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: Inputs that the page lists; rows that were predicted worst, and their inputs.
-MAX_INPUTS, MOST_WORST, WORST_INPUTS = 100, 8, 4
+MAX_INPUTS = 100
+MOST_WORST = 8
+WORST_INPUTS = 4
 #: The headings of columns of predictions on the page.
 WORST_COLUMNS = {
     "target": "target",

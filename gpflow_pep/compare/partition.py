@@ -47,7 +47,9 @@ _YEAR = re.compile(
 )
 #: Other columns do whose values, so many at least, explain this fraction of the
 #: variance of the target; neighbours among numbers correlate less than so.
-_FEWEST_GROUPS, _EXPLAINED, _ALIKE = 10, 0.5, 0.3
+_FEWEST_GROUPS = 10
+_EXPLAINED = 0.5
+_ALIKE = 0.3
 
 
 def equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
@@ -69,13 +71,13 @@ def clean_for(
         groups.
     """
     table = as_table(frame, "frame").reset_index(drop=True)
-    name, setting, kinds = settings.time_column, "time_column", "dates or numbers"
+    name = settings.time_column
+    setting = "time_column"
+    kinds = "dates or numbers"
     if settings.group_column is not None:
-        name, setting, kinds = (
-            settings.group_column,
-            "group_column",
-            "text, dates or numbers",
-        )
+        name = settings.group_column
+        setting = "group_column"
+        kinds = "text, dates or numbers"
         cleaning["drop"] = [*cleaning.get("drop", ()), name]
     if name is not None and (
         name not in table.columns or name in np.atleast_1d(target)
@@ -108,7 +110,8 @@ def clean_for(
                 f"Dropped column '{other}': it groups the rows in the same way as"
                 f" '{name}'."
             )
-            X, _ = X.drop(columns=other), data.formats.pop(other)
+            X = X.drop(columns=other)
+            _ = data.formats.pop(other)
         data = data._replace(X=X, y=data.y[there], blocks=blocks[there])
     _check_order(data, settings)
     _check_parts(data, settings)
@@ -401,7 +404,8 @@ def parts_of(
     if kind == "window":
         yield from _windows(data, settings)
         return
-    classes, every = data.kind == "classes", np.arange(len(data.X))
+    classes = data.kind == "classes"
+    every = np.arange(len(data.X))
     groups = equal_inputs(data.X) if settings.together else every
     if data.blocks is not None:
         groups = pd.factorize(data.blocks)[0]
@@ -409,7 +413,8 @@ def parts_of(
         groups = every
     _, firsts = np.unique(groups, return_index=True)
     by, group = ((groups,), "Group") if data.blocks is not None else ((), "")
-    rows, stratified = every if by else firsts, "Stratified" * classes
+    rows = every if by else firsts
+    stratified = "Stratified" * classes
     name = (
         f"{stratified}{group}KFold"
         if kind == "fold"
@@ -423,7 +428,8 @@ def parts_of(
         # hold out none.
         warnings.filterwarnings("ignore", message="The least populated class")
         for train, test in splitter.split(rows[:, None], data.y.iloc[rows], *by):
-            train, test = groups[rows[train]], groups[rows[test]]
+            train = groups[rows[train]]
+            test = groups[rows[test]]
             yield (
                 np.flatnonzero(np.isin(groups, train)),
                 np.flatnonzero(np.isin(groups, test)),

@@ -40,7 +40,8 @@ def predictions(
     :param options: Of ``predict`` and ``predict_quantiles``.
     """
     if classes:
-        probability, names = model.predict_proba(inputs), model.classes_
+        probability = model.predict_proba(inputs)
+        names = model.classes_
         columns = {"predicted": names[np.argmax(probability, axis=1)]}
         return columns | {
             f"p({name})": probability[:, c] for c, name in enumerate(names)
@@ -135,10 +136,8 @@ def prepared(model: Any, table: pd.DataFrame) -> Prepared:
     encoder = steps[0] if steps else model
     formats = getattr(encoder, "formats", None)
     if formats is None or not hasattr(model, "feature_names_in_"):
-        got, expected = (
-            f"a {type(model).__name__}",
-            "a pipeline or a scorer for tables, as compare writes it",
-        )
+        got = f"a {type(model).__name__}"
+        expected = "a pipeline or a scorer for tables, as compare writes it"
         remedy = "Call the predict method of the object."
         raise refusal("model", got, expected, remedy)
     names = list(model.feature_names_in_)
@@ -181,7 +180,8 @@ def read_as_in_training(
         if frame.attrs["sheet"] == sheet:
             return frame
         return read_table(path, **{**reading, "sheet": sheet})
-    encoding, guess = getattr(conventions, "encoding", ""), frame.attrs.get("encoding")
+    encoding = getattr(conventions, "encoding", "")
+    guess = frame.attrs.get("encoding")
     was_named = reading["encoding"] is not None or encoding.startswith("utf")
     if guess not in GUESSED or was_named or encoding in ("", guess):
         return frame

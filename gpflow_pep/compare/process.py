@@ -131,7 +131,8 @@ def run_trial(trials: Any, of_threads: int | None, trial: Any, seconds: float) -
     from .fit_warnings import with_warnings
 
     global _has_run
-    is_first, _has_run = not _has_run, True
+    is_first = not _has_run
+    _has_run = True
     began = time.perf_counter()
     with one_blas_thread():
         if os.getpid() == of_threads:

@@ -99,7 +99,8 @@ def write_report(
 
 def _write_model(directory: Path, comparison: Comparison, command: str) -> list[Path]:
     """Write the model and its scorer, and remove what an earlier call wrote."""
-    model, written = comparison.model, []
+    model = comparison.model
+    written = []
     promised: list[dict[str, Any]] = []
     if model is not None:
         targets = [str(column.name) for column in comparison.data.targets]

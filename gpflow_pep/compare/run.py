@@ -47,7 +47,8 @@ IMPORTANCE = "how much each input matters"
 #: each window is saved instead of the default if the mean difference is larger than its
 #: standard error and than the first number, in nats per row; for errors it has to be
 #: larger than the second number times the default's error.
-GAIN_IN_WINDOWS, SHARE_IN_WINDOWS = 0.05, 0.1
+GAIN_IN_WINDOWS = 0.05
+SHARE_IN_WINDOWS = 0.1
 #: With only two windows, one of two equal models is better in both windows half of the
 #: time.
 FEWEST_WINDOWS = 3
@@ -308,7 +309,8 @@ def _compare(
     if budget.is_over():  # the curve already has its last point, on all rows
         if fractions:
             left_out += ("the learning curve",)
-        reports.done, fractions = reports.done + len(fractions), []
+        reports.done = reports.done + len(fractions)
+        fractions = []
     more = run([Trial(best, 1, fraction) for fraction in fractions])
     learning = [*more.values(), outcomes[Trial(best, 1)]]
     reports(IMPORTANCE, is_fit=False)
@@ -351,7 +353,8 @@ def _what_began(
     """Choose models and parts so that each model was trained in each part; list the
     rest.
     """
-    parts, names = range(1, len(trials.parts) + 1), list(trials.candidates)
+    parts = range(1, len(trials.parts) + 1)
+    names = list(trials.candidates)
     began = {
         trial for trial, outcome in outcomes.items() if outcome.fit.message != NOT_BEGUN
     }
@@ -392,10 +395,12 @@ def _details(
     )
     details = Details(None, dict(sorted(points.items())), unfinished)
     data, (_, test) = trials.data, trials.parts[0]
-    X, y = data.X.iloc[test], data.outcomes.iloc[test]
+    X = data.X.iloc[test]
+    y = data.outcomes.iloc[test]
     pipeline = outcomes[Trial(str(comparison.best), 1)].pipeline
     if pipeline is not None:
-        metric, is_of_classes = trials.metrics[0], data.kind == "classes"
+        metric = trials.metrics[0]
+        is_of_classes = data.kind == "classes"
         importance = importance_of(pipeline, X, y, is_of_classes, metric, deadline)
         details = details._replace(importance=importance)
     losses = comparison.losses

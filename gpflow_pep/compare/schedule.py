@@ -49,7 +49,9 @@ class TimeBudget:
     """
 
     def __init__(self, seconds: float, fits: int, at_once: int = 1) -> None:
-        self.end, self.fits, self.at_once = time.perf_counter() + seconds, fits, at_once
+        self.end = time.perf_counter() + seconds
+        self.fits = fits
+        self.at_once = at_once
         self.overhead: dict[str, float] = {}
         self.overhead_of_first = np.inf
         self.lock = threading.RLock()
@@ -92,7 +94,9 @@ class Reports:
     """The calls of the callback, one at a time."""
 
     def __init__(self, callback: Callable[[Progress], None], total: int) -> None:
-        self.callback, self.total, self.done = callback, total, 0
+        self.callback = callback
+        self.total = total
+        self.done = 0
 
     def __call__(self, label: str, fit: Fit | None = None, is_fit: bool = True) -> None:
         """Call before a fit, after it, and before a step that is no fit."""

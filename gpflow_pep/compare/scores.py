@@ -140,7 +140,9 @@ def held_out(
     """
     from ..estimators.classifier import log_of_labels
 
-    estimator, inputs, targets = pipeline[-1], pipeline[:-1].transform(X), y.to_numpy()
+    estimator = pipeline[-1]
+    inputs = pipeline[:-1].transform(X)
+    targets = y.to_numpy()
     columns = predictions(estimator, inputs, classes, quantiles)
     if classes:
         names = estimator.classes_
@@ -193,7 +195,8 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
         table = without_limits(table)
         if table.empty:
             return values | dict.fromkeys(("rmse", "mae", "mape", "coverage"), np.nan)
-        true, mean = table["true"], table["mean"]
+        true = table["true"]
+        mean = table["mean"]
         return values | {
             "rmse": float(root_mean_squared_error(true, mean)),
             "mae": float(mean_absolute_error(true, mean)),
@@ -214,7 +217,8 @@ def relative_error(table: pd.DataFrame) -> float:
     """Compute the mean absolute error relative to the targets; NaN if one of these is
     not positive.
     """
-    true, mean = table["true"], table["mean"]
+    true = table["true"]
+    mean = table["mean"]
     return float(((true - mean).abs() / true).mean()) if (true > 0.0).all() else np.nan
 
 
@@ -318,7 +322,8 @@ def difference_over_parts(
     :param others: [J].
     :param ratio: The rows held out for each row trained on.
     """
-    gaps, count = losses - others, len(losses)
+    gaps = losses - others
+    count = len(losses)
     error = np.sqrt(1.0 / count + ratio) * np.std(gaps, ddof=1)
     limit = stats.t.ppf(1.0 - SIGNIFICANCE / 2.0, count - 1)
     return Difference(float(np.mean(gaps)), float(error), float(limit))

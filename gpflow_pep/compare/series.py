@@ -15,9 +15,11 @@ from .partition import is_whose
 
 #: The baseline that repeats the last value, and the one that repeats the value of the
 #: same season before.
-LAST_VALUE, SAME_SEASON = "last value", "same season before"
+LAST_VALUE = "last value"
+SAME_SEASON = "same season before"
 #: The columns of :func:`rows_in_time`.
-TIME, SERIES = "time", "series"
+TIME = "time"
+SERIES = "series"
 #: Columns name series until at most this share of the rows repeats a time of its
 #: series: a few rows may be in the table twice.
 MOST_REPEATED = 0.05
@@ -41,7 +43,8 @@ def series_of(data: Cleaned) -> "pd.Series[str] | None":
     :param data: A table with a time column.
     """
     names: list[str] = []
-    num_rows, distinct = len(data.X), data.blocks.nunique()
+    num_rows = len(data.X)
+    distinct = data.blocks.nunique()
     columns = [str(name) for name in data.X if _may_name_series(data, str(name))]
     while distinct < (1.0 - MOST_REPEATED) * num_rows:
         after = {}
@@ -78,7 +81,8 @@ def rows_in_time(data: Cleaned) -> pd.DataFrame:
     """Give the time of each row, in days if the time column has dates, and the number
     of its series.
     """
-    times, series = data.blocks, series_of(data)
+    times = data.blocks
+    series = series_of(data)
     if pd.api.types.is_datetime64_any_dtype(times):
         times = (times - times.min()) / pd.Timedelta(days=1)
     numbers = 0 if series is None else pd.factorize(series)[0]
@@ -143,7 +147,8 @@ class PastValue(RegressorMixin, BaseEstimator):
     """
 
     def __init__(self, season: float | None = None, step: float = 1.0) -> None:
-        self.season, self.step = season, step
+        self.season = season
+        self.step = step
 
     def fit(self, X: AnyNDArray, y: AnyNDArray) -> "PastValue":
         """Learn the values, y [N]."""

@@ -27,7 +27,9 @@ from .scores import (
     without_limits,
 )
 
-AS_PROMISED, WORSE, BETTER = "as promised", "worse", "better"
+AS_PROMISED = "as promised"
+WORSE = "worse"
+BETTER = "better"
 #: A score differs from the promised score if chance alone gives so large a difference
 #: with at most this probability. With four scores, at most one table in fifty that is
 #: like the training rows is then called worse.
@@ -37,7 +39,8 @@ SHARES = ("coverage", "error")
 #: A column moved if its mean is at least this many standard deviations away from the
 #: training rows, which is a small effect by J. Cohen, *Statistical power analysis for
 #: the behavioral sciences*, 1988, and more than SURE standard errors away.
-LEAST_SHIFT, SURE = 0.2, 3.0
+LEAST_SHIFT = 0.2
+SURE = 3.0
 #: So many unusual values of a column are listed.
 MOST_VALUES = 3
 
@@ -153,7 +156,8 @@ def verdicts(
     for metric in METRICS[kind]:
         if metric.name not in found or metric.name not in promised:
             continue
-        new, old = found[metric.name], promised[metric.name]
+        new = found[metric.name]
+        old = promised[metric.name]
         word = AS_PROMISED
         if _difference(new, old).clear:
             losses = [metric.loss(score.value) for score in (new, old)]
@@ -296,7 +300,8 @@ def _predicted_numbers(
     ready: Prepared, numbers: npt.NDArray[np.float64], targets: Sequence[str]
 ) -> dict[str, pd.DataFrame]:
     """Predict rows and the log densities of their targets, [N, P]."""
-    predictor, inputs = ready.predictor, ready.inputs
+    predictor = ready.predictor
+    inputs = ready.inputs
     outcomes: Any = numbers
     if LIMIT in (getattr(predictor, "target_names_", None) or ()):
         outcomes = np.column_stack([numbers, np.zeros(len(numbers))])
@@ -325,9 +330,13 @@ def moved_columns(ready: Prepared) -> list[Moved]:
     encodings = encoder.encodings_
     moved = []
     for name, column in ready.cells.items():
-        kind, learnt = encoder.formats[name].kind, encodings[name]
+        kind = encoder.formats[name].kind
+        learnt = encodings[name]
         unusual = unusual_in(column, kind, learnt)
-        mean_before, mean, shift, noise = np.nan, np.nan, np.nan, np.inf
+        mean_before = np.nan
+        mean = np.nan
+        shift = np.nan
+        noise = np.inf
         if learnt.spread and column.notna().any():
             mean_before, deviation, count = learnt.spread
             mean = float(column.mean())

@@ -65,7 +65,8 @@ class _Several(click.ParamType):
     name = "A,B,..."
 
     def __init__(self, each: click.ParamType, single: bool = True) -> None:
-        self.each, self.single = each, single
+        self.each = each
+        self.single = single
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str):
@@ -303,7 +304,8 @@ class Settings:
         if self.horizon is not None:
             self._check_horizon(self.horizon)
         if None not in (self.time_column, self.group_column):
-            got, expected = f"{self.time_column!r} and a group_column", "one of them"
+            got = f"{self.time_column!r} and a group_column"
+            expected = "one of them"
             raise refusal("time_column", got, expected, "Leave one out.")
 
     def _check_horizon(self, horizon: int) -> None:
@@ -311,7 +313,8 @@ class Settings:
         of windows.
         """
         if self.time_column is None:
-            got, expected = f"{horizon} without a time_column", "both"
+            got = f"{horizon} without a time_column"
+            expected = "both"
             raise refusal(
                 "horizon", got, expected, "Set time_column to the column of times."
             )
@@ -354,7 +357,8 @@ class Settings:
             ("metric", None, DECISIVE[kind]),
         ):
             if getattr(self, name) not in (usual, *names):
-                got, expected = repr(getattr(self, name)), f"one of {', '.join(names)}"
+                got = repr(getattr(self, name))
+                expected = f"one of {', '.join(names)}"
                 raise refusal(f"{name} of {kind}", got, expected, "Choose one.")
         if num_targets > 1 and self.likelihood not in ("auto", "gaussian"):
             got = f"{self.likelihood!r} with {num_targets} targets"

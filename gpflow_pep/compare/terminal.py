@@ -50,11 +50,9 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
     """Write the summary down, and where there are several targets the scores of each as
     well.
     """
-    table, metrics, targets = (
-        summarise(comparison),
-        comparison.metrics,
-        comparison.data.targets,
-    )
+    table = summarise(comparison)
+    metrics = comparison.metrics
+    targets = comparison.data.targets
 
     def write(
         title: str, caption: str, columns: dict[str, Callable[[Any], str]]
@@ -125,10 +123,8 @@ def score_line(comparison: Comparison) -> str:
 
 
 def _value(metric: Metric, row: "pd.Series[Any]", target: str = "") -> str:
-    value, error = (
-        row[f"{metric.name}{target}"],
-        row.get(f"{metric.name}{target}_se", np.nan),
-    )
+    value = row[f"{metric.name}{target}"]
+    error = row.get(f"{metric.name}{target}_se", np.nan)
     spread = in_full(error, metric.form.replace(".4g", ".2g"))
     return in_full(value, metric.form) + ("" if np.isnan(error) else f" ± {spread}")
 
@@ -145,7 +141,8 @@ def _converged(row: "pd.Series[object]") -> str:
 
 def title(comparison: Comparison) -> str:
     """Name the targets, and count inputs and rows."""
-    data, classes = comparison.data, comparison.data.num_classes
+    data = comparison.data
+    classes = comparison.data.num_classes
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = counted(data.X.shape[1], "input")
     names = ", ".join(f"'{column.name}'" for column in data.targets)
@@ -156,10 +153,8 @@ def title(comparison: Comparison) -> str:
 def legend(comparison: Comparison) -> str:
     """Explain the table."""
     part, *_ = comparison.settings.parts()
-    count, score = (
-        len({fit.part for fit in comparison.fits}),
-        comparison.metrics[0].heading,
-    )
+    count = len({fit.part for fit in comparison.fits})
+    score = comparison.metrics[0].heading
     text = f"Mean ± standard error over {counted(count, part)}."
     text += f" {comparison.settings.how_split()[1]}"
     if SAME_SEASON in comparison.candidates:

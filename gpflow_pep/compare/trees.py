@@ -62,7 +62,8 @@ class TreeColumns(TransformerMixin, BaseEstimator):
         numbers: list[AnyNDArray] = []
         for name, column in read_columns(X, self.formats).items():
             learnt = self.encoder_.encodings_[name]
-            kind, gap = self.formats[name].kind, column.isna().to_numpy()
+            kind = self.formats[name].kind
+            gap = column.isna().to_numpy()
             if kind == "text":
                 codes = pd.Index(learnt.categories).get_indexer(column)
                 words.append(np.where(codes < 0, np.nan, codes))
@@ -108,7 +109,8 @@ class StoppedTrees(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         :param held_out: Which rows choose the number of trees, [N]. If the others do
             not have each class, all trees are trained.
         """
-        y, trees = np.asarray(y), clone(self.trees)
+        y = np.asarray(y)
+        trees = clone(self.trees)
         rest = ~held_out
         if len(y) >= FEWEST_ROWS and len(np.unique(y[rest])) == len(np.unique(y)):
             copy = clone(trees).fit(X[rest], y[rest])

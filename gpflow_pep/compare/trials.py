@@ -110,7 +110,8 @@ class Trials:
     """All trials of a comparison, and how they are run, in whichever process."""
 
     def __init__(self, data: Cleaned, settings: Settings) -> None:
-        self.data, self.settings = data, settings
+        self.data = data
+        self.settings = settings
         self.candidates = make_candidates(data, settings)
         self.parts = list(parts_of(data, settings))
         self.metrics = metrics_for(data, settings)
@@ -166,7 +167,8 @@ class Trials:
 
     def _scored(self, outcome: Outcome, test: AnyNDArray) -> Outcome:
         """Score the rows of a part by what was trained on others."""
-        fit, pipeline = outcome.fit, outcome.pipeline
+        fit = outcome.fit
+        pipeline = outcome.pipeline
         fit = fit._replace(scores={metric.name: np.nan for metric in self.metrics})
         if pipeline is None:
             return outcome._replace(fit=fit)
@@ -192,8 +194,11 @@ class Trials:
         """Choose which training rows, [N], a baseline holds out: a fifth of them, as
         rows of the table are held out. They are whole groups, or the latest rows.
         """
-        data, settings = self.data, self.settings
-        X, y, blocks = data.X.iloc[rows], data.y.iloc[rows], data.blocks
+        data = self.data
+        settings = self.settings
+        X = data.X.iloc[rows]
+        y = data.y.iloc[rows]
+        blocks = data.blocks
         if blocks is not None:
             blocks = blocks.iloc[rows]
         usual: dict[str, Any] = {
@@ -232,7 +237,8 @@ class Trials:
     def train(self, trial: Trial, rows: AnyNDArray | slice, seconds: float) -> Outcome:
         """Train a copy of an estimator, after what prepares the columns."""
         X, y = self._rows(rows)
-        name, estimator = trial.model, clone(self.candidates[trial.model][1])
+        name = trial.model
+        estimator = clone(self.candidates[trial.model][1])
         prepare: Any = make_preparation(self.data.X, self.data.formats)
         if name == TREES:
             prepare = TreeColumns(prepare.formats)
@@ -246,7 +252,8 @@ class Trials:
             estimator.set_params(max_seconds=seconds)
         pipeline = DrawingPipeline([("prepare", prepare), ("model", estimator)])
         trained = None
-        began, overhead = time.perf_counter(), 0.0
+        began = time.perf_counter()
+        overhead = 0.0
         fit = Fit(name, trial.part, {}, np.nan, 0.0, 0, True, "", len(X))
         try:
             # Of trees: threads wait for each other.
@@ -273,7 +280,8 @@ class Trials:
                 )
                 overhead = time.perf_counter() - began - record.seconds
         except _FAILURES as error:
-            fit, trained = _failed(fit, error), None
+            fit = _failed(fit, error)
+            trained = None
         return Outcome(
             fit._replace(seconds=time.perf_counter() - began), trained, overhead
         )

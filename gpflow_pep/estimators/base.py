@@ -38,7 +38,7 @@ from .single.inputs import (
 )
 from .single.model import SingleModel
 from .single.parts import wants_near_rows
-from .single.settings import Settings
+from .single.settings import ModelSettings
 
 #: The functions that turn an estimator into its state and back while skops writes or
 #: reads the object around it: :mod:`gpflow_pep.estimators.saving`. None means as pickle
@@ -132,14 +132,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def _fit(self, X: Any, y: Any) -> AnyNDArray:
         """Train the models, and return the inputs of the rows, [N, D]."""
 
-    def _settings(self, **others: Any) -> Settings:
+    def _settings(self, **others: Any) -> ModelSettings:
         """Give the parameters as settings.
 
-        :param others: Settings that are no parameters.
+        :param others: ModelSettings that are no parameters.
         """
-        names = vars(Settings()).keys() & self.get_params(deep=False).keys()
+        names = vars(ModelSettings()).keys() & self.get_params(deep=False).keys()
         own = {name: getattr(self, name) for name in names}
-        return Settings(**{**own, "seed": seed_of(self.random_state), **others})
+        return ModelSettings(**{**own, "seed": seed_of(self.random_state), **others})
 
     def _last_model(self) -> SingleModel | None:
         """Return the model from which a warm start begins."""
@@ -189,7 +189,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                 f"X: {np.sum(~known)} row(s) with only missing values are left out."
             )
             warnings.warn(message, stacklevel=4)
-            X, Y = X[known], Y[known]
+            X = X[known]
+            Y = Y[known]
         _, distinct = np.unique(copies_of(X, Y), return_index=True)
         if len(distinct) < len(X):
             copies = (
@@ -205,7 +206,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
                 )
             else:
                 fate = "They are left out, so that no row is predicted from its copy."
-                X, Y = X[np.sort(distinct)], Y[np.sort(distinct)]
+                X = X[np.sort(distinct)]
+                Y = Y[np.sort(distinct)]
             warnings.warn(f"{copies} {fate}", stacklevel=4)
         if len(X) > 1 and (X[0] == X).all():
             message = (

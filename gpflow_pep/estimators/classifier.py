@@ -149,7 +149,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if places is not None:
             self.classes_ = self.classes_[places]
             Y = np.argsort(places)[Y.astype(int)].astype(Y.dtype)
-        kind, before = self.single_model, self._last_model()
+        kind = self.single_model
+        before = self._last_model()
         self.mixture_ = fit_classes(kind, settings, self.classes_, X, Y, before)
         return given
 
@@ -160,10 +161,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if not _are_in_order(self.likelihood):
             if self.order is not None:
                 got = f"an order for the likelihood {self.likelihood!r}"
-                expected, remedy = (
-                    ("no order, or the likelihood 'ordinal'"),
-                    "Leave it out.",
-                )
+                expected = "no order, or the likelihood 'ordinal'"
+                remedy = "Leave it out."
                 raise refusal("order", got, expected, remedy)
             return None
         if self.order is not None:

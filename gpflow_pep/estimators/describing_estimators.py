@@ -24,7 +24,7 @@ from .regressor import PEPRegressor
 from .rows_held import RowsHeld
 from .single.describing import Described, Describer, Loader, check_same
 from .single.model import SingleModel
-from .single.settings import Settings
+from .single.settings import ModelSettings
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
 MODELS: dict[str, Any] = {
@@ -152,13 +152,15 @@ def describe_mixing(mixture: Mixture, describe: Describer) -> dict[str, Describe
     return {name: describe(getattr(mixture, name), name) for name in _MIXTURE}
 
 
-def _describe_settings(settings: Settings, describe: Describer) -> dict[str, Described]:
+def _describe_settings(
+    settings: ModelSettings, describe: Describer
+) -> dict[str, Described]:
     values = vars(settings).items()
     return {name: describe(value, f"settings.{name}") for name, value in values}
 
 
-def _construct_settings(described: dict[str, Described], load: Loader) -> Settings:
-    return Settings(**{name: load(value) for name, value in described.items()})
+def _construct_settings(described: dict[str, Described], load: Loader) -> ModelSettings:
+    return ModelSettings(**{name: load(value) for name, value in described.items()})
 
 
 def _describe_single(single: SingleModel, describe: Describer) -> dict[str, Described]:
@@ -252,7 +254,8 @@ def _construct_scaler(described: dict[str, Described], load: Loader) -> Any:
 
 
 def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]:
-    kind, mean = type(model), type(model.mean_function)
+    kind = type(model)
+    mean = type(model.mean_function)
     name = kind.__name__
     for other, label, got, expected in (
         (kind is not MODELS.get(name), "", f"a {name}", f"one of {', '.join(MODELS)}"),

@@ -81,10 +81,12 @@ def _scorer_files(estimator: Any) -> SavedFiles:
     others.
     """
     steps = _steps_of(estimator)
-    first, last = steps[0], steps[-1]
+    first = steps[0]
+    last = steps[-1]
     scalers = [step for step in steps if type(step) is StandardScaler]
     names = getattr(first, "feature_names_in_", None)
-    describe, mixture = Describer(values=True), last.mixture_
+    describe = Describer(values=True)
+    mixture = last.mixture_
     columns = conventions = None
     if isinstance(first, TableEncoder):
         columns = _columns(first)

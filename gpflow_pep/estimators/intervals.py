@@ -44,7 +44,8 @@ def interval_of_folds(
     """
     if isinstance(mixture, ColumnMixture):
         return mixture.by_column(lambda part: interval_of_folds(part, rows, coverage))
-    scores, predictive = _scores_of(mixture), mixture.predictive(rows)
+    scores = _scores_of(mixture)
+    predictive = mixture.predictive(rows)
 
     def ends_of(scores: AnyNDArray) -> AnyNDArray:
         z = conformal_score(scores[~np.isnan(scores)], coverage)
@@ -67,7 +68,8 @@ def _scores_of(mixture: Mixture) -> AnyNDArray:
             expected = "Gaussian noise and a model that holds its rows"
             raise refusal("calibrate", got, expected, "Pass calibrate=None.")
         X, Y = map(np.asarray, single.main.data)
-        X, Y = single.scaler.inverse_transform(X), single.units.inverse_transform(Y)
+        X = single.scaler.inverse_transform(X)
+        Y = single.units.inverse_transform(Y)
         mixture.fold_scores = fold_scores(partial(fit_numbers, mixture.settings), X, Y)
     return mixture.fold_scores
 
@@ -85,7 +87,8 @@ def fold_scores(
     :raises ValueError: If there are fewer rows than folds.
     """
     y = Y[:, 0] if Y.shape[1] == 1 else Y
-    scores, copies = np.empty(y.shape), copies_of(X, Y)
+    scores = np.empty(y.shape)
+    copies = copies_of(X, Y)
     for train_rows, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
         others = train_rows[~np.isin(copies[train_rows], copies[test])]
         mixture = train(X[others], Y[others])

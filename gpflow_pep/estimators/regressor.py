@@ -247,10 +247,8 @@ class PEPRegressor(TargetPredictions):
         if self.time is None:
             return None
         names = list(getattr(self, "feature_names_in_", ()))
-        D, remedy = (
-            self.n_features_in_,
-            ("Leave it out if no input continues beyond the rows."),
-        )
+        D = self.n_features_in_
+        remedy = "Leave it out if no input continues beyond the rows."
         if isinstance(self.time, str):
             if self.time in names:
                 return names.index(self.time)

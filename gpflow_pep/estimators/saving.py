@@ -108,10 +108,8 @@ def save_estimator(
     try:
         loaded = _construct_all(saved)
     except Exception as error:  # of a constructor of the user's
-        got, expected = (
-            f"a part that cannot be made again ({error})",
-            "constructors that take what",
-        )
+        got = f"a part that cannot be made again ({error})"
+        expected = "constructors that take what"
         raise cannot_save("estimator", got, f"{expected} their objects keep") from error
     for pair in zip(loaded, originals, strict=True):
         check_estimator_same(*pair)
@@ -151,10 +149,8 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
     try:
         return _construct(saved, _construct_all(saved))
     except ModuleNotFoundError as error:
-        got, expected = (
-            f"a class of the module {error.name}",
-            "modules that are imported",
-        )
+        got = f"a class of the module {error.name}"
+        expected = "modules that are imported"
         raise refusal(
             str(folder),
             got,
@@ -261,5 +257,6 @@ def _not_ours(got: str) -> ValueError:
 
 
 def _config() -> dict[str, Any]:
-    name, jitter = np.dtype(gpflow.default_float()).name, float(gpflow.default_jitter())
+    name = np.dtype(gpflow.default_float()).name
+    jitter = float(gpflow.default_jitter())
     return {"float": name, "jitter": jitter}

@@ -40,7 +40,8 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     target_names_: list[str] | None
 
     def __init__(self, estimator: Any, max_seconds: float | None = None) -> None:
-        self.estimator, self.max_seconds = estimator, max_seconds
+        self.estimator = estimator
+        self.max_seconds = max_seconds
 
     def fit(
         self, X: Any, y: Any, held_out: Any = None, **refused: Any

@@ -216,7 +216,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             y = filled(y)
             refuse_missing(y, "target")
             return float(r2_score(y, mean, sample_weight=sample_weight))
-        Y, mean = self._checked("y", y, mean), mean.reshape(len(mean), -1)
+        Y = self._checked("y", y, mean)
+        mean = mean.reshape(len(mean), -1)
         if (
             self.n_outputs_ < self._num_columns
         ):  # of a row with a limit the target is not known

@@ -307,7 +307,8 @@ def _read_inputs(
     notes: _Notes,
 ) -> tuple[pd.DataFrame, dict[str, Format]]:
     """Read the useful columns, and note how each was read, or why it was dropped."""
-    formats, columns = {}, {}
+    formats = {}
+    columns = {}
     for reading in _readings(table, literal, known, notes):
         name = reading.name
         if name in drop:
@@ -422,7 +423,8 @@ def _read_targets(
     of them.
     """
     targets = [reading.name for reading in readings]
-    several, columns = len(targets) > 1, {}
+    several = len(targets) > 1
+    columns = {}
     kind: Kind = "numbers"
     for name, reading in zip(targets, readings):
         columns[name], kind = _read_target(reading, task, notes)
@@ -439,7 +441,8 @@ def _read_targets(
     if not there.all():
         name = "any target" if several else f"'{targets[0]}'"
         notes.append(f"Dropped {(~there).sum()} of {len(Y)} rows without {name}.")
-    Y, table = Y[there], table[there].drop(columns=targets)
+    Y = Y[there]
+    table = table[there].drop(columns=targets)
     that_miss = "that are targets are missing"
     notes.extend(_about_gaps(Y, "Target '{}' is missing", that_miss))
     return Y if several else Y[targets[0]], kind, table

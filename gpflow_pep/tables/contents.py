@@ -152,7 +152,8 @@ def _encodings(content: bytes) -> list[str]:
         if content.startswith(bom):
             return [encoding]
     start = content[:4096]
-    even, odd = start[::2].count(0), start[1::2].count(0)
+    even = start[::2].count(0)
+    odd = start[1::2].count(0)
     for few, many, encoding in ((even, odd, "utf-16-le"), (odd, even, "utf-16-be")):
         if many > 0.3 * len(start[::2]) and few < 0.1 * many:
             return [encoding]

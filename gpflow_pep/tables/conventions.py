@@ -150,8 +150,10 @@ def find_conventions(
 def _orders_of(cells: Iterable[str]) -> Iterator[str]:
     """Give the order of each date of which one alone is possible."""
     for match in _DAY_AND_MONTH.finditer("\n".join(cells)):
-        first, second = int(match[1]), int(match[3])
-        mark, short = match[2], match[4]
+        first = int(match[1])
+        second = int(match[3])
+        mark = match[2]
+        short = match[4]
         # 21-01-05 may be of 2021.
         may_be_year = mark == "-" and short is not None and int(short) <= 31
         if second <= 12 and (mark == "." or (first > 12 and not may_be_year)):
@@ -225,7 +227,8 @@ def find_sentinels(column: "pd.Series[Any]") -> tuple[float, ...]:
 
 
 def _is_outside(number: float, others: npt.NDArray[np.float64]) -> bool:
-    low, high = float(np.min(others)), float(np.max(others))
+    low = float(np.min(others))
+    high = float(np.max(others))
     width = high - low
     if number < 0.0 <= low and (number < -99.0 or width <= 99.0):
         return True

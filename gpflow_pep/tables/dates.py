@@ -38,7 +38,8 @@ _NUMBER_OF_MONTH = {
     "sept": 9,
 }
 #: Years in which a number after or before a month is one.
-_FIRST_YEAR, _LAST_YEAR = 1900, 2099
+_FIRST_YEAR = 1900
+_LAST_YEAR = 2099
 #: Years of two digits may be so many years after this one; a forecast rarely is.
 _YEARS_AHEAD = 20
 _NAME = r"(?P<name>[A-Za-z]{3,9})"

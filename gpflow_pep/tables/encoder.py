@@ -80,10 +80,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         ``fit``.
         """
         if list(encodings) != list(self.formats):
-            got, remedy = (
-                f"formats of the columns {listed(encodings)}",
-                "Pass encodings and formats of the same columns.",
-            )
+            got = f"formats of the columns {listed(encodings)}"
+            remedy = "Pass encodings and formats of the same columns."
             raise refusal("encodings", got, listed(self.formats), remedy)
         sources = [form.source or name for name, form in self.formats.items()]
         names = np.array(

@@ -132,7 +132,8 @@ def encode(
     name: str, column: "pd.Series[Any]", kind: str, learnt: Encoding
 ) -> list[tuple[str, npt.NDArray[Any]]]:
     """Turn a column into others, each with its name."""
-    missing, values = column.isna().to_numpy(), column.to_numpy()
+    missing = column.isna().to_numpy()
+    values = column.to_numpy()
     if kind == "text":
         parts = [
             (f"{name}={category}", values == category) for category in learnt.categories
@@ -207,7 +208,8 @@ def unusual_in(column: "pd.Series[Any]", kind: str, learnt: Encoding) -> dict[in
     """Find the cells of a column that :func:`unusual_cells` lists, and what is unusual
     in each, by the number of its row.
     """
-    missing, values = column.isna().to_numpy(), column.to_numpy()
+    missing = column.isna().to_numpy()
+    values = column.to_numpy()
     remarks: dict[int, str] = {}
     if not learnt.missing:
         remarks |= dict.fromkeys(np.flatnonzero(missing).tolist(), "is missing")

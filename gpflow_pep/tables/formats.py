@@ -100,7 +100,8 @@ class Column:
         for none.
         """
         # In lists: a row of a table is read in a third of the time that pandas takes.
-        cells, missing = self.cells.tolist(), self.cells.isna().tolist()
+        cells = self.cells.tolist()
+        missing = self.cells.isna().tolist()
         if pd.api.types.is_float_dtype(self.cells):
             cells = [
                 int(v) if not none and v.is_integer() else v

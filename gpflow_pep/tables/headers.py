@@ -111,7 +111,8 @@ def _is_like(cell: str, column: Sequence[str], margin: float) -> bool:
     numbers = [number for number in map(as_number, words) if number is not None]
     if len(numbers) < 0.9 * len(words) or not numbers:
         return False
-    low, high = min(numbers), max(numbers)
+    low = min(numbers)
+    high = max(numbers)
     return margin == np.inf or abs(value - np.clip(value, low, high)) <= margin * (
         high - low
     )
@@ -161,7 +162,8 @@ def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Give columns that share a name a number each, from left to right, and notes of
     that.
     """
-    counts, used = Counter(names), {*names}
+    counts = Counter(names)
+    used = {*names}
     result = []
     renamed: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:

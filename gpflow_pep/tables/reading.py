@@ -395,7 +395,9 @@ def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
     best = max(marks, key=partial(_suits, beginning))
     if _suits(beginning, best)[0] >= 0.9:
         marks = (best,)
-    widest, rest, note = 0, text, ""
+    widest = 0
+    rest = text
+    note = ""
     for mark in marks:
         if len(mark) != 1:
             continue
@@ -405,5 +407,6 @@ def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
         if start and len(rows[start]) > widest:
             lines = io.StringIO(text, newline="")
             rest = "".join(islice(lines, numbered[start - 1][0], None))
-            widest, note = len(rows[start]), title_note(rows[:start])
+            widest = len(rows[start])
+            note = title_note(rows[:start])
     return rest, note

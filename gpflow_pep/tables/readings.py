@@ -81,7 +81,8 @@ class Reading(Column):
         self.written = cells
         if form.kind != "other":
             self.written = read_column_as(self, self.form)
-        self.values, self.spellings = self.written, Spellings({}, [])
+        self.values = self.written
+        self.spellings = Spellings({}, [])
         if form.kind == "text" and not literal:
             self._join_spellings()
         if form.kind == "number" and not literal:
@@ -249,14 +250,16 @@ def how_read(reading: Reading) -> Iterator[Note]:
 
 
 def _about_dates(reading: Reading) -> Note:
-    form, example = reading.form, ""
+    form = reading.form
+    example = ""
     if form.pattern:
         word = next(word for word in reading.counts if word not in reading.marks)
         (date,) = read_words([word], form)
         shown = f"{pd.Timestamp(date):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
         example = f"'{word}' is {shown}"
     how = f" ({example})" if example else ""
-    of, otherwise = "dates", ""
+    of = "dates"
+    otherwise = ""
     period = period_of(form.pattern)
     if period:
         of = period.of
@@ -362,7 +365,8 @@ def how_joined(reading: Reading) -> Iterator[Note]:
 
 def _about_sentinels(reading: Reading) -> Iterator[Note]:
     """Describe numbers that are read as missing, named by a user or found."""
-    named, found = [], []
+    named = []
+    found = []
     for sentinel in reading.form.sentinels:
         count = int((reading.written == sentinel).sum())
         rows = f"{sentinel:g} in {counted(count, 'row')}"
@@ -400,7 +404,8 @@ def _about_marks(reading: Reading) -> Iterator[Note]:
     values = [cell for cell in texts if cell not in MARKS]
     if not found or not (is_text or may_be_classes(found, values)):
         return
-    names, count = sorted({*found}), counted(len(found), "cell")
+    names = sorted({*found})
+    count = counted(len(found), "cell")
     yield reading.note(
         f": {_are(names)} read as missing in {count} ({reading.as_written} keeps them"
         " as text).",

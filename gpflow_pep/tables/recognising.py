@@ -27,7 +27,8 @@ _MOST_OF_ONE_WORD = 0.15
 #: Whole numbers above it may be equal in floating point though they differ; with so
 #: few or many digits none are looked at.
 _EXACT = 2**53
-_FEWEST_DIGITS, _MOST_DIGITS = 16, 100
+_FEWEST_DIGITS = 16
+_MOST_DIGITS = 100
 #: So many words show the unit of all, and whether a form is worth reading the others.
 _SAMPLE = 50
 #: Whole numbers of eight digits are dates where all are, between these.

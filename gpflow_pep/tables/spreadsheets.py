@@ -86,7 +86,8 @@ def _split_off_names(
     start = count_title_rows(rows) if header is None else 0
     if start:
         notes.append(title_note(rows[:start]))
-    rows, cells = rows[start:], cells.iloc[start:].dropna(how="all")
+    rows = rows[start:]
+    cells = cells.iloc[start:].dropna(how="all")
     names, notes_on_places = names_of_places(rows, cells.shape[1], header)
     if not names:
         texts = map(_as_text, cells.head(1).to_numpy().ravel())

@@ -20,10 +20,13 @@ from .notes import Note
 _CORRELATION = 0.999
 #: The target is a formula of columns that leaves this fraction of its variance; each
 #: has a value, that is positive for a product, in more than this fraction of the rows.
-_LEFT, _THERE = 0.001, 0.9
+_LEFT = 0.001
+_THERE = 0.9
 #: Robust standard deviations from the median: of a target, and of its logarithm. More
 #: wild targets than this share are how the target is distributed.
-_WILD, _WILD_LOG, _WILD_SHARE = 20.0, 6.0, 0.01
+_WILD = 20.0
+_WILD_LOG = 6.0
+_WILD_SHARE = 0.01
 #: A repeated number that is outside all others by this share of their range may stand
 #: for a missing value; a negative one beside others that are not need not be that far
 #: away.
@@ -39,7 +42,8 @@ _LONGEST_SCALE = 12
 #: that, with as many equal neighbours as other rows have, or as that number has in
 #: other rows, as 0 has where it rarely rains; times four, because rows that are alike
 #: stand together. In 20 tables of papers nothing is named.
-_CHANCE, _ALIKE = 0.001, 4.0
+_CHANCE = 0.001
+_ALIKE = 4.0
 #: A class of fewer rows than this share is rare.
 _RARE = 0.05
 
@@ -102,7 +106,8 @@ def _disguise(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> s
     """Word in which way a column is the target; empty if it is not."""
     there = column.notna().to_numpy()
     if 2 * there.sum() >= len(y):
-        values, target = column[there], y[there]
+        values = column[there]
+        target = y[there]
         number = target.nunique()
         pairs = pd.DataFrame({"value": values, "target": target}).drop_duplicates()
         if 2 <= number <= len(target) // 3 and values.nunique() == number == len(pairs):
@@ -212,12 +217,14 @@ def stuck(column: "pd.Series[Any]") -> Iterator[str]:
         return
     values = column.to_numpy()
     starts = np.flatnonzero(np.diff(values, prepend=np.nan) != 0.0)
-    lengths, numbers = np.diff(starts, append=len(values)), values[starts]
+    lengths = np.diff(starts, append=len(values))
+    numbers = values[starts]
     long = lengths >= MIN_ROWS
     if long.sum() > FEWEST or len(np.unique(numbers[~long])) < MIN_ROWS:
         return
     for run in np.flatnonzero(long):
-        first, length = starts[run], lengths[run]
+        first = starts[run]
+        length = lengths[run]
         others = (
             part for part in (~long, ~long & (numbers == numbers[run])) if part.any()
         )
@@ -239,7 +246,8 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
     if not len(values):
         return
     distances = _distances(values)
-    wild, positive = distances > _WILD, values > 0.0
+    wild = distances > _WILD
+    positive = values > 0.0
     if np.min(values) >= 0.0 and len(np.unique(values[positive])) > 2:
         # Maybe skewed: far among the logarithms too.
         wild[positive] &= _distances(np.log(values[positive])) > _WILD_LOG
@@ -250,12 +258,11 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
         )
         more = f" and {len(rows) - FEWEST} more" if len(rows) > FEWEST else ""
         at_least = "at least " if len(rows) > 1 else ""
-        what, robust = "Column", ""
+        what = "Column"
+        robust = ""
         if is_target:
-            what, robust = (
-                "The target",
-                "; if they are correct, try --likelihood student_t",
-            )
+            what = "The target"
+            robust = "; if they are correct, try --likelihood student_t"
         yield (
             f"{what} '{column.name}' is {shown}{more} (rows count from 0), which is"
             f" {at_least}{np.min(distances[rows]):.0f} robust standard deviations from"

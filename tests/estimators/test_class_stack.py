@@ -21,7 +21,7 @@ from gpflow_pep.estimators.recipe.classes import is_ordinal, order_of_labels
 from gpflow_pep.estimators.recipe.recipe import Recipe
 from gpflow_pep.estimators.single import classes as single_classes
 from gpflow_pep.estimators.single.classes import SingleClassifier
-from gpflow_pep.estimators.single.settings import Settings
+from gpflow_pep.estimators.single.settings import ModelSettings
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.training import Ensemble
 from gpflow_pep.training.fitting.objectives import near_lengthscales
@@ -178,7 +178,7 @@ def test_classes_without_order_have_a_component_with_wrong_labels(
 def test_components_stay_where_the_ordinal_one_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def failing(recipe: Recipe, candidate: Settings, **options: Any) -> Any:
+    def failing(recipe: Recipe, candidate: ModelSettings, **options: Any) -> Any:
         if candidate.likelihood != "softmax":
             raise ValueError("no factor")
         return train(recipe, candidate, **options)

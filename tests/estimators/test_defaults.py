@@ -28,7 +28,7 @@ from gpflow_pep.estimators.single import model as base
 from gpflow_pep.estimators.single import trainer
 from gpflow_pep.estimators.single.classes import SingleClassifier
 from gpflow_pep.estimators.single.regression import SingleRegressor
-from gpflow_pep.estimators.single.settings import Settings
+from gpflow_pep.estimators.single.settings import ModelSettings
 from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import Ensemble, ensemble_weights, maximise
 from gpflow_pep.training.choosing import ensemble
@@ -88,15 +88,15 @@ def test_where_powers_are_mixed() -> None:
     def plan(own: Any, law: Any, batch: Any = None, rows: int = 45) -> Any:
         return own.attempts(rows, law, batch)[:2]
 
-    default = SingleRegressor(Settings())
+    default = SingleRegressor(ModelSettings())
     gaussian, poisson = gpflow.likelihoods.Gaussian(), gpflow.likelihoods.Poisson()
     assert plan(default, gaussian) == (ALL, True)
     assert plan(default, gaussian, 1000) == ((0.5,), False)
     assert plan(default, poisson) == ((0.5,), False)
     for seconds, mixes in ((None, True), (9.0, False)):
-        at_most = SingleRegressor(Settings(max_seconds=seconds))
+        at_most = SingleRegressor(ModelSettings(max_seconds=seconds))
         assert plan(at_most, gaussian, rows=base.LEAST_ROWS)[1] == mixes
-    two = SingleClassifier(Settings(alpha="mix", likelihood="auto", num_classes=2))
+    two = SingleClassifier(ModelSettings(alpha="mix", likelihood="auto", num_classes=2))
     assert plan(two, gpflow.likelihoods.Bernoulli()) == (ALL, True)
     assert default.training().objective == two.training().objective == "evidence"
 
@@ -275,7 +275,7 @@ def test_minibatches_end_in_time() -> None:
 
 
 def test_seconds_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = SingleRegressor(Settings(max_seconds=8.0)).training()
+    training = SingleRegressor(ModelSettings(max_seconds=8.0)).training()
     train = trainer.Trainer(training, 4, time.perf_counter() + 8.0)
     monkeypatch.setattr(trainer.time, "perf_counter", lambda: train.end - 6.0)
     assert_allclose(train.share_ends() - (train.end - 6.0), 1.5)

@@ -28,7 +28,7 @@ from gpflow_pep.estimators.single import regression, trainer
 from gpflow_pep.estimators.single.exact import fit_exact
 from gpflow_pep.estimators.single.inputs import fit_yeo_johnson
 from gpflow_pep.estimators.single.regression import SingleRegressor
-from gpflow_pep.estimators.single.settings import Settings
+from gpflow_pep.estimators.single.settings import ModelSettings
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import ensemble_weights
 from gpflow_pep.training.choosing.combining import weights_of_means
@@ -168,7 +168,7 @@ ONE: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", ONE)
 def test_settings_that_give_one_model(name: str, no_training: None) -> None:
     settings, words = ONE[name]
-    assert settings_of_one_model(Settings(**settings))
+    assert settings_of_one_model(ModelSettings(**settings))
     options = {"num_inducing": 4, "alpha": 0.5, "random_state": 0}
     fitted = PEPRegressor(**{**options, **settings}).fit(X, Y)
     assert len(fitted.components_) == 1 and fitted.weights_.tolist() == [1.0]

@@ -40,7 +40,7 @@ from ..single.exact import FINE, SHARE_OF_FINE
 from ..single.inputs import listed
 from ..single.model import SingleModel
 from ..single.regression import LEAST_SECONDS
-from ..single.settings import Settings
+from ..single.settings import ModelSettings
 from .mixture import Mixture
 from .recipe import (
     LEFT_OUT,
@@ -65,7 +65,7 @@ SCOUT_ROWS = 400
 #: The held-out log loss with a spread of .7 and of 1 differed by .004 at most on five
 #: generated tables. Without a prior (infinity) it was .04 worse on digits (200 rows, 64
 #: inputs), and with one lengthscale (0) .17 worse where most inputs are noise.
-COMMON = Settings(
+COMMON = ModelSettings(
     kernel="matern52",
     ard=0.7,
     inducing="rows",
@@ -73,10 +73,12 @@ COMMON = Settings(
     near_rows=0,
 )
 #: The one model of many rows. Its training has a bar if the user wants one.
-MANY = Settings(likelihood="auto", max_iterations=NO_LIMIT, verbose=True)
+MANY = ModelSettings(likelihood="auto", max_iterations=NO_LIMIT, verbose=True)
 #: On 600 rows of two classes and ten inputs 400 points had a log loss of .306 and 150
 #: of .334; of two inputs both had the same.
-POINTS_OF_TWO, POINTS_OF_MORE, POINTS_OF_AN_INPUT = 400, 150, 50
+POINTS_OF_TWO = 400
+POINTS_OF_MORE = 150
+POINTS_OF_AN_INPUT = 50
 #: Steps of the first component of two classes, and of more, of the second and of the
 #: third. Of ten classes (300 rows, 64 inputs) 15 of the first had a log loss of .324,
 #: 25 of .310 and 42 of .298; of four (600 rows, 15 inputs) 27 of the third had .496 and
@@ -91,7 +93,8 @@ SPREAD = 0.2
 #: predict the rows left out .016 to .16 nats better than the smooth start does at its
 #: end, in 6 of 6 tables. Log Z would not show it: in 4 of these it is higher from the
 #: smooth start.
-FINE_VARIANCE, STEPS_OF_FINE = 4.0, 5
+FINE_VARIANCE = 4.0
+STEPS_OF_FINE = 5
 #: Training goes on from there if these are better by so many nats. In five tables of
 #: 200 rows without fine parts the difference is -.004 to .000.
 CLEARLY = 0.01
@@ -105,7 +108,7 @@ NAMES = {
 
 def fit_classes(
     kind: type[SingleClassifier],
-    settings: Settings,
+    settings: ModelSettings,
     classes: AnyNDArray,
     X: AnyNDArray,
     Y: AnyNDArray,
@@ -140,7 +143,8 @@ class ClassRecipe(Recipe):
     def of_some(self, rows: AnyNDArray, seconds: float) -> "ClassRecipe":
         """Make the recipe of some rows, which may take some seconds."""
         settings = replace(self.settings, max_seconds=limit_of(seconds))
-        X, Y = self.X[rows], self.Y[rows]
+        X = self.X[rows]
+        Y = self.Y[rows]
         return ClassRecipe(self.classes, self.kind, settings, X, Y, self.before)
 
 
@@ -169,7 +173,7 @@ def fit_mixture(recipe: ClassRecipe, only_inputs: bool = False) -> Mixture:
     return recipe.mix(judged, recipe.labels, RULE, _describe)
 
 
-def _candidates(recipe: ClassRecipe) -> tuple[Settings, Settings]:
+def _candidates(recipe: ClassRecipe) -> tuple[ModelSettings, ModelSettings]:
     """Give the components that differ in the inputs: the second begins where the first
     ended.
     """
@@ -186,7 +190,7 @@ def _candidates(recipe: ClassRecipe) -> tuple[Settings, Settings]:
     return recipe.complete(bent), recipe.complete(standard)
 
 
-def _better_of_two_starts(recipe: ClassRecipe, candidate: Settings) -> Judged:
+def _better_of_two_starts(recipe: ClassRecipe, candidate: ModelSettings) -> Judged:
     """Train the first component from lengthscales √D; and from the fine start, if a few
     steps from there predict the left-out rows better.
     """
@@ -215,7 +219,7 @@ def _score(recipe: ClassRecipe, probability: AnyNDArray) -> float:
 
 
 def _judged(
-    recipe: ClassRecipe, candidate: Settings, before: SingleModel | None = None
+    recipe: ClassRecipe, candidate: ModelSettings, before: SingleModel | None = None
 ) -> Judged:
     """Train a candidate, and leave out each of its rows in turn.
 
@@ -230,7 +234,7 @@ def _judged(
 
 
 def _more(
-    recipe: ClassRecipe, judged: list[Judged], candidate: Settings, place: int = 0
+    recipe: ClassRecipe, judged: list[Judged], candidate: ModelSettings, place: int = 0
 ) -> list[Judged]:
     """Train a further component, from where one ended; none if the time is over, or if
     it fails.
@@ -243,7 +247,7 @@ def _more(
         return []
 
 
-def _name_of(recipe: ClassRecipe, candidate: Settings) -> str:
+def _name_of(recipe: ClassRecipe, candidate: ModelSettings) -> str:
     """Word in what a component differs from others."""
     if "likelihood" not in recipe.given and candidate.likelihood in NAMES:
         return NAMES[candidate.likelihood]
@@ -374,7 +378,8 @@ def is_ordinal(probability: AnyNDArray, labels: AnyNDArray, order: AnyNDArray) -
     two standard errors at most. By probabilities [N, C] of other classifiers that is so
     of 20 of 20 generated tables of grades, and of 1 of 17 others.
     """
-    eps, rows = np.finfo(float).eps, np.arange(len(labels))
+    eps = np.finfo(float).eps
+    rows = np.arange(len(labels))
     odds = logit(np.cumsum(probability[:, order], axis=1)[:, :-1].clip(eps, 1.0 - eps))
     odds = odds.mean(axis=1, keepdims=True) + odds.mean(axis=0) - odds.mean()
     ordinal = np.diff(expit(odds), axis=1, prepend=0.0, append=1.0)[

@@ -33,20 +33,25 @@ from ...engine.refusals import counted
 from ...training.fitting.objectives import FAILURES
 from ...training.fitting.points import numbers_of_copies
 from ..single.regression import SingleRegressor
-from ..single.settings import Settings
+from ..single.settings import ModelSettings
 from .forecasts import fit_forecast
 from .mixture import ColumnMixture, Mixture
 from .recipe import Recipe, limit_of
 from .regression import COLUMN_STEPS, fit_mixture
 
-SEPARATE, SHARED, JOINT = "separate", "shared kernel", "joint"
+SEPARATE = "separate"
+SHARED = "shared kernel"
+JOINT = "joint"
 #: The columns of a trial, and the steps of the joint model there.
-TRIAL_COLUMNS, TRIAL_STEPS = 3, 30
+TRIAL_COLUMNS = 3
+TRIAL_STEPS = 30
 #: Nats a target, by which a way that is given up in the trial is worse than the best.
 MARGIN = 0.05
 #: The parts of the seconds that the model with the shared kernel, the joint one in the
 #: trial, and separate ones may take.
-SHARED_SHARE, TRIAL_SHARE, SEPARATE_SHARE = 0.2, 0.1, 0.5
+SHARED_SHARE = 0.2
+TRIAL_SHARE = 0.1
+SEPARATE_SHARE = 0.5
 
 
 class Ways(Recipe):
@@ -57,7 +62,7 @@ class Ways(Recipe):
     :param Y: Targets, [N, P], NaN where one was not observed.
     """
 
-    def __init__(self, settings: Settings, X: AnyNDArray, Y: AnyNDArray) -> None:
+    def __init__(self, settings: ModelSettings, X: AnyNDArray, Y: AnyNDArray) -> None:
         super().__init__(SingleRegressor, settings, X, Y)
         #: The mixture that models each column by way, [P]; None: none was trained.
         self.fitted: dict[str, list[Any]] = {}
@@ -72,7 +77,8 @@ class Ways(Recipe):
         columns: Any = slice(None),
     ) -> Mixture:
         """Train one model of all columns; or of some, on the rows that have one."""
-        Y, warps = self.Y[:, columns], None
+        Y = self.Y[:, columns]
+        warps = None
         rows = is_observed(Y)
         settings = replace(self._in_time(seconds), num_latent=num_latent)
         if SHARED in self.fitted:
@@ -94,7 +100,8 @@ class Ways(Recipe):
         for p in columns:
             if fitted[p] is None and self.budget.left > 0.0:
                 there = np.flatnonzero(~np.isnan(self.Y[:, p]))
-                X, y = self.X[there], self.Y[there][:, [p]]
+                X = self.X[there]
+                y = self.Y[there][:, [p]]
                 with contextlib.suppress(*FAILURES):
                     fitted[p] = fit_forecast(settings, X, y)
                     densities[there, p] = left_out_densities(fitted[p], X, y)[:, 0]
@@ -104,14 +111,14 @@ class Ways(Recipe):
         self.fitted[way] = [mixture] * self.Y.shape[1]
         self.densities[way] = left_out_densities(mixture, self.X, self.Y)
 
-    def _in_time(self, seconds: float) -> Settings:
+    def _in_time(self, seconds: float) -> ModelSettings:
         """Give the settings of a way that may take some seconds."""
         limit = limit_of(max(seconds, 1e-3))
         return replace(self.settings, max_seconds=limit, verbose=False)
 
 
 def fit_columns(
-    settings: Settings,
+    settings: ModelSettings,
     X: AnyNDArray,
     Y: AnyNDArray,
     names: Sequence[str] | None = None,
@@ -121,7 +128,8 @@ def fit_columns(
     :param settings: Those of the estimator.
     :param names: The names of the columns, for descriptions; None: their positions.
     """
-    P, ways = Y.shape[1], Ways(settings, X, Y)
+    P = Y.shape[1]
+    ways = Ways(settings, X, Y)
     ways.add(SHARED, ways.train_together(SHARED_SHARE * ways.budget.left, 0))
     trial = np.unique(np.linspace(0, P - 1, min(P, TRIAL_COLUMNS)).astype(int))
     ways.train_separately(trial, SEPARATE_SHARE * ways.budget.left / P)
@@ -157,7 +165,8 @@ def fit_columns(
 
 def _chosen(ways: Ways, names: list[str]) -> ColumnMixture:
     """Choose the way that predicts each column, with those that were trained on all."""
-    Y, log = ways.Y, ways.log
+    Y = ways.Y
+    log = ways.log
     densities = {way: ways.densities[way] for way in ways.fitted}
     chosen = choose(densities)
     informed = list(chosen)

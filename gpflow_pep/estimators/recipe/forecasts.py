@@ -25,7 +25,7 @@ from ...distributions import Recalibration
 from ...distributions.recalibration import STANDARD_ERRORS
 from ..single.model import SingleModel
 from ..single.regression import EXACT_ROWS, SingleRegressor
-from ..single.settings import Settings
+from ..single.settings import ModelSettings
 from .mixture import Mixture
 from .recipe import Judged, Recipe
 from .regression import (
@@ -38,7 +38,8 @@ from .regression import (
 )
 
 #: The share of the rows that judges, and the fewest rows on either side.
-LATEST, FEWEST = 0.2, 4
+LATEST = 0.2
+FEWEST = 4
 #: The share of the seconds that the trainings on the other rows may take.
 SHARE_OF_TRIALS = 0.5
 
@@ -55,7 +56,7 @@ def latest_rows(times: AnyNDArray) -> npt.NDArray[np.bool_]:
 
 
 def fit_forecast(
-    settings: Settings,
+    settings: ModelSettings,
     X: AnyNDArray,
     Y: AnyNDArray,
     before: SingleModel | None = None,
@@ -106,7 +107,7 @@ def fit_forecast(
 def _best_variant(
     recipe: Recipe,
     name: str,
-    variants: list[Settings],
+    variants: list[ModelSettings],
     latest: npt.NDArray[np.bool_],
     seconds: float,
 ) -> Judged:
@@ -130,7 +131,7 @@ def _best_variant(
     return best
 
 
-def _candidates(recipe: Recipe) -> dict[str, list[Settings]]:
+def _candidates(recipe: Recipe) -> dict[str, list[ModelSettings]]:
     """List the variants of each component: with a warp and without one if there is a
     choice.
     """
@@ -139,8 +140,8 @@ def _candidates(recipe: Recipe) -> dict[str, list[Settings]]:
         bent = recipe.complete(replace(BENT, near_rows=0))
         variants = [plain] if bent == plain else [bent, plain]
         return {"trained inducing inputs": variants}
-    components: dict[str, list[Settings]] = {}
-    tried: list[Settings] = []
+    components: dict[str, list[ModelSettings]] = {}
+    tried: list[ModelSettings] = []
     for candidate in exact_candidates(recipe):
         if any(candidate.is_like(each) for each in tried):
             continue

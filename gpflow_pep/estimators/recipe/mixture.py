@@ -17,7 +17,7 @@ from ...distributions.mixtures import (
 from ...distributions.predictive import PredictiveOfColumns
 from ..single.inputs import seed_of
 from ..single.model import SingleModel
-from ..single.settings import Settings
+from ..single.settings import ModelSettings
 
 
 @dataclass(eq=False)
@@ -28,7 +28,7 @@ class Mixture:
     """
 
     components: tuple[Any, ...]  #: Single models.
-    settings: Settings  #: Those by which the recipe trained it.
+    settings: ModelSettings  #: Those by which the recipe trained it.
     lines: tuple[str, ...]  #: What was tried and kept, and why.
     weights: AnyNDArray  #: Of the densities, [K], of sum 1.
     mean_weights: AnyNDArray  #: Of the means, [K], of sum 1.

@@ -8,7 +8,7 @@ from gpflow.base import AnyNDArray
 
 from ..single.model import SingleModel
 from ..single.regression import SingleRegressor, count_outputs
-from ..single.settings import Settings
+from ..single.settings import ModelSettings
 from .columns import fit_columns
 from .forecasts import fit_forecast
 from .mixture import ColumnMixture, Mixture
@@ -17,7 +17,7 @@ from .regression import fit_mixture
 
 
 def fit_numbers(
-    settings: Settings,
+    settings: ModelSettings,
     X: AnyNDArray,
     Y: AnyNDArray,
     names: Sequence[str] | None = None,
@@ -29,7 +29,8 @@ def fit_numbers(
     :param names: The names of the columns of y, for descriptions.
     :param before: A model from which a warm start begins.
     """
-    named, dtype = settings_of_one_model(settings), gpflow.default_float()
+    named = settings_of_one_model(settings)
+    dtype = gpflow.default_float()
     if named or dtype != np.float64:
         why = because_of(named)
         if not named:

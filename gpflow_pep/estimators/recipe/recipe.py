@@ -25,7 +25,7 @@ from ..single.inputs import listed
 from ..single.model import SingleModel
 from ..single.parts import is_exact_kernel
 from ..single.regression import GAUSSIAN
-from ..single.settings import Settings
+from ..single.settings import ModelSettings
 from .mixture import Mixture
 
 #: How rows are judged, for descriptions.
@@ -50,7 +50,7 @@ OF_ALL_MODELS = (
 )
 
 
-def settings_of_one_model(settings: Settings) -> dict[str, Any]:
+def settings_of_one_model(settings: ModelSettings) -> dict[str, Any]:
     """Give the settings of an estimator that select one model, in the place of several
     that are mixed.
     """
@@ -66,7 +66,7 @@ def settings_of_one_model(settings: Settings) -> dict[str, Any]:
     return settings.changes(names)
 
 
-def settings_of_all_models(settings: Settings) -> dict[str, Any]:
+def settings_of_all_models(settings: ModelSettings) -> dict[str, Any]:
     """Give the settings that all mixed models use."""
     given = settings.changes(OF_ALL_MODELS)
     if not settings.standardize:
@@ -95,7 +95,7 @@ class Judged:
     """A component, and what it predicts of rows that were left out."""
 
     name: str
-    candidate: Settings
+    candidate: ModelSettings
     single: Any
     prediction: Any  #: A distribution of targets, or probabilities of classes, [N, C].
     log_densities: AnyNDArray  #: Of the targets of these rows, [N].
@@ -171,16 +171,20 @@ class Recipe:
     def __init__(
         self,
         kind: type[SingleModel],
-        settings: Settings,
+        settings: ModelSettings,
         X: AnyNDArray,
         Y: AnyNDArray,
         before: SingleModel | None = None,
     ) -> None:
-        self.kind, self.settings = kind, settings
-        self.X, self.Y, self.before = X, Y, before
+        self.kind = kind
+        self.settings = settings
+        self.X = X
+        self.Y = Y
+        self.before = before
         #: The settings that all candidates have.
         self.given = settings_of_all_models(settings)
-        self.budget, self.log = Budget(settings.max_seconds), Log(settings.verbose)
+        self.budget = Budget(settings.max_seconds)
+        self.log = Log(settings.verbose)
         self.copies = numbers_of_copies(X, Y)
 
     @property
@@ -193,7 +197,7 @@ class Recipe:
         """The settings of all models; empty without any."""
         return f", all models with {listed(self.given)}" if self.given else ""
 
-    def complete(self, candidate: Settings) -> Settings:
+    def complete(self, candidate: ModelSettings) -> ModelSettings:
         """Give a candidate the settings that all models have, and at most as many steps
         as the user allows.
         """
@@ -213,7 +217,7 @@ class Recipe:
 
     def train(
         self,
-        candidate: Settings,
+        candidate: ModelSettings,
         *,
         seconds: float | None = None,
         rows: Any = slice(None),
@@ -274,7 +278,8 @@ class Recipe:
         """Make a mixture of one component; not recalibrated where no row was left out
         honestly.
         """
-        one, lines = np.ones(1), tuple(self.log.lines)
+        one = np.ones(1)
+        lines = tuple(self.log.lines)
         return Mixture((single,), self.settings, lines, one, one, recalibration)
 
 

@@ -58,7 +58,7 @@ from ..single.regression import (
     SCOUT_SHARE,
     SingleRegressor,
 )
-from ..single.settings import Settings
+from ..single.settings import ModelSettings
 from .mixture import Mixture
 from .recipe import (
     LEFT_OUT,
@@ -70,7 +70,9 @@ from .recipe import (
 
 #: The most rows of the exact model after a scout, its steps, and for how many
 #: evaluations there must be time: by that of a scout, and the cube of the rows.
-EXACT_BY_SCOUT, FEW_STEPS, EVALUATIONS = 2500, 8, 12
+EXACT_BY_SCOUT = 2500
+FEW_STEPS = 8
+EVALUATIONS = 12
 #: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy
 #: noise; a scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000
 #: up to 4e7.
@@ -87,8 +89,9 @@ ADDITIVE_INPUTS = 20
 #: The steps of the full component and of the plain ones. On the 33 tables of
 #: :mod:`gpflow_pep.estimators.single.exact` more steps, 80 and any number, are .002 and
 #: .001 worse.
-FULL_STEPS, PLAIN_STEPS = 50, 15
-FULL = Settings(
+FULL_STEPS = 50
+PLAIN_STEPS = 15
+FULL = ModelSettings(
     kernel="additive",
     inputs="yeo-johnson",
     noise="varying",
@@ -124,7 +127,7 @@ COLUMNS = replace(
 )
 #: The model whose inducing inputs are trained, and the transforms that it may have. Its
 #: training has a bar if the user wants one.
-TRAINED = Settings(
+TRAINED = ModelSettings(
     kernel="rbf",
     noise="constant",
     inputs="standard",
@@ -144,7 +147,7 @@ LINE = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
 LINE_ALONE = "{}; mean log density of left-out rows: {:.3f}."
 
 
-def name_of(candidate: Settings) -> str:
+def name_of(candidate: ModelSettings) -> str:
     """Word in what a component differs from others."""
     words = [KERNEL_WORDS[str(candidate.kernel)]]
     if candidate.inputs == "yeo-johnson":
@@ -156,7 +159,7 @@ def name_of(candidate: Settings) -> str:
     return ", ".join(words)
 
 
-def exact_candidates(recipe: Recipe) -> list[Settings]:
+def exact_candidates(recipe: Recipe) -> list[ModelSettings]:
     """List the exact components, with the settings that all of them have."""
     has_parts = recipe.X.shape[1] <= ADDITIVE_INPUTS and recipe.settings.standardize
     full = FULL if has_parts else replace(FULL, kernel="matern52")
@@ -191,7 +194,7 @@ def rule_of_targets(num_components: int, margin: float = 0.0, D: int = 0) -> Rul
 
 
 def fit_mixture(
-    settings: Settings,
+    settings: ModelSettings,
     X: AnyNDArray,
     Y: AnyNDArray,
     before: SingleModel | None = None,
@@ -228,7 +231,8 @@ def _model_columns(
     recipe: Recipe, steps: int | None, warps: AnyNDArray | None
 ) -> Mixture:
     """Train one model of several columns."""
-    X, Y = recipe.X, recipe.Y
+    X = recipe.X
+    Y = recipe.Y
     if steps is None and len(X) > EXACT_BY_SCOUT:
         steps = COLUMN_STEPS
     most = steps or COLUMNS.max_iterations
@@ -247,15 +251,15 @@ def _model_columns(
 
 
 def _train_points(
-    recipe: Recipe, candidate: Settings, start: Hyperparameters | None = None
-) -> tuple[str, Settings, SingleRegressor]:
+    recipe: Recipe, candidate: ModelSettings, start: Hyperparameters | None = None
+) -> tuple[str, ModelSettings, SingleRegressor]:
     """Train the model whose inducing inputs are trained."""
     candidate = recipe.complete(candidate)
     single = recipe.train(candidate, start=start)
     return single.describe()[:-1], candidate, single
 
 
-def _train_exact(recipe: Recipe) -> list[tuple[str, Settings, SingleRegressor]]:
+def _train_exact(recipe: Recipe) -> list[tuple[str, ModelSettings, SingleRegressor]]:
     """Train several exact models of all rows, as many as the time allows."""
     left_out = LEFT_OUT.format("density")
     recipe.log.note(f"{recipe.size}{recipe.same}: exact Gaussian processes. {left_out}")
@@ -278,7 +282,9 @@ def _start_after(single: Any) -> Hyperparameters | None:
     return start_after(single.hyperparameters(), single.record)
 
 
-def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Settings, SingleRegressor]]:
+def _train_after_scouts(
+    recipe: Recipe,
+) -> list[tuple[str, ModelSettings, SingleRegressor]]:
     """Let exact models of some rows choose transforms, and train one model of all: an
     exact one if there is time for it.
     """
@@ -291,7 +297,8 @@ def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Settings, SingleRegre
     if not is_exact:
         full = replace(full, kernel="matern52", noise="constant")
         full = recipe.complete(full)
-    best, candidate = plain, rough
+    best = plain
+    candidate = rough
     if full.is_like(rough):
         recipe.log.note(
             f"{recipe.size}{recipe.same}: these leave no transforms to try."
@@ -315,7 +322,7 @@ def _train_after_scouts(recipe: Recipe) -> list[tuple[str, Settings, SingleRegre
 
 def _scout(
     recipe: Recipe,
-    candidate: Settings,
+    candidate: ModelSettings,
     rows: AnyNDArray,
     start: Hyperparameters | None = None,
 ) -> Any:
@@ -339,17 +346,19 @@ def _has_time_for_exact(recipe: Recipe, scout: Any) -> bool:
 
 def _is_better(
     recipe: Recipe,
-    bent: tuple[Any, Settings],
-    plain: tuple[Any, Settings],
+    bent: tuple[Any, ModelSettings],
+    plain: tuple[Any, ModelSettings],
     order: AnyNDArray,
 ) -> bool:
     """Compare a scout with transforms with a plain one, on rows none of which is a copy
     of theirs.
     """
-    rows, others = order[:SCOUT_ROWS], order[SCOUT_ROWS : 3 * SCOUT_ROWS]
+    rows = order[:SCOUT_ROWS]
+    others = order[SCOUT_ROWS : 3 * SCOUT_ROWS]
     groups = copies_of(recipe.X, recipe.Y)
     others = others[~np.isin(groups[others], groups[rows])]
-    X, y = recipe.X[others], recipe.Y[:, 0]
+    X = recipe.X[others]
+    y = recipe.Y[:, 0]
     of_bent, of_plain = (
         scout.predictive(X).log_densities(y[others]) for scout, _ in (bent, plain)
     )
@@ -366,7 +375,7 @@ def _is_better(
 
 
 def _mix(
-    recipe: Recipe, trained: list[tuple[str, Settings, SingleRegressor]]
+    recipe: Recipe, trained: list[tuple[str, ModelSettings, SingleRegressor]]
 ) -> Mixture:
     """Mix components by rows that are left out, which recalibrate the mixture."""
     judged = []

@@ -60,7 +60,8 @@ class SingleClassifier(SingleModel):
         return columns
 
     def make_likelihood(self) -> Likelihood:
-        num_classes, name = self.num_classes, self.settings.likelihood
+        num_classes = self.num_classes
+        name = self.settings.likelihood
         if isinstance(name, str) and name == "auto":
             name = "bernoulli" if num_classes == 2 else "softmax"
         is_bernoulli = isinstance(name, str) and name == "bernoulli"
@@ -103,7 +104,8 @@ class SingleClassifier(SingleModel):
         one lengthscale and a variance, until ``time.perf_counter`` is past an end. It
         is not prepared to predict.
         """
-        other, model = copy.copy(self), copy_of(self.main)
+        other = copy.copy(self)
+        model = copy_of(self.main)
         other.set_model(model)
         kernel: Any = getattr(model.kernel, "kernels", [model.kernel])[0]
         kernel.lengthscales.assign(np.full(kernel.lengthscales.shape, lengthscale))
@@ -127,7 +129,8 @@ class SingleClassifier(SingleModel):
             which takes longer.
         """
         model: Any = self.model
-        rows, X = model.converged_rows(), model.data[0]
+        rows = model.converged_rows()
+        X = model.data[0]
         times = np.ones(len(X)) if copies is None else copies
         power = tf.convert_to_tensor(times[:, None], rows.m.dtype)
         m, s, _ = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)

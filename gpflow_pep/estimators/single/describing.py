@@ -185,10 +185,8 @@ class Describer:
     def _object(self, value: Module, label: str) -> dict[str, Described]:
         kind = type(value)
         modules = (m for m in MODULES if getattr(m, kind.__name__, None) is kind)
-        module, name = (
-            next(modules, sys.modules.get(kind.__module__)),
-            kind.__qualname__,
-        )
+        module = next(modules, sys.modules.get(kind.__module__))
+        name = kind.__qualname__
         path = "" if module is None else f"{module.__name__}.{name}"
         if "." in name or not path or _class_of(path) is not kind:
             raise cannot_save(
@@ -312,7 +310,8 @@ def check_same(
     same = both_lists or type(loaded) is type(original)
     if isinstance(original, _VALUES):
         same = same and np.array_equal(np.asarray(loaded), np.asarray(original))
-    new, old = _parts_of(loaded), _parts_of(original)
+    new = _parts_of(loaded)
+    old = _parts_of(original)
     if not same or (both_lists and len(new) != len(old)):
         raise cannot_save(
             label,

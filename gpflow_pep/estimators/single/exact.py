@@ -50,16 +50,19 @@ from ...training.fitting.points import OVER
 #: of D has that over the root of D, and of a and b. On 18 generated tables of 120 and
 #: 300 rows, twice each, 0.3 for each weight costs .004 nats a row (.06 with 20 inputs),
 #: and 1.0 for a and b .008.
-WEIGHTS_SD, WARP_SD = 0.6, 0.5
+WEIGHTS_SD = 0.6
+WARP_SD = 0.5
 #: The smallest noise variance, that of GPflow's Gaussian likelihood, and where training
 #: starts.
-LEAST_NOISE, NOISE = 1e-6, 0.1
+LEAST_NOISE = 1e-6
+NOISE = 0.1
 #: The fine start has so many times the lengthscales, and such a noise variance: strong
 #: smooth parts, which hide fine ones, cannot take the rest for noise there. On 100
 #: generated tables (150 to 400 rows, a line or slow wave beside a fine wave) the smooth
 #: start alone ends within .03 nats a row of the best of five in 44, both in 96; in 90
 #: with a noise of .03 in the fine one, 93 with .003.
-FINE, FINE_NOISE = 0.3, 0.01
+FINE = 0.3
+FINE_NOISE = 0.01
 #: After so many steps the better of both goes on. On these 100 tables it is the one
 #: that would end better in 100, after 8 steps in 96, and after 6 in 94.
 STEPS_OF_STARTS = 10
@@ -76,7 +79,8 @@ LIMITS = (-5.0, 7.0), (-8.0, 7.0), (-13.0, 3.0), (-3.0, 3.0), (-2.5, 2.5), (-9.0
 #: tables, generated and scikit-learn's, of 100 to 720 rows they gain the default
 #: estimator .013 ± .004 nats a row and 1.5 ± .5% of RMSE; with lengthscales of 1.5 and
 #: 3 .011 and .010 nats, and from sums of .1 and 1 .012 and .004.
-SMOOTH, ADDITIVE = 2.0, 0.3
+SMOOTH = 2.0
+ADDITIVE = 0.3
 #: The variance of the slope of a linear function of one input: standardised targets
 #: have slopes of 1 at most by standardised inputs.
 SLOPE = 1.0
@@ -86,7 +90,8 @@ TRUNCATED = 1e-8
 #: Training stops at so small a relative gain of a step, or where no derivative is
 #: larger. On 30 tables 3e-7 takes a quarter more evaluations for .001 ± .001 nats a
 #: row.
-GAIN, FLAT = 3e-6, 1e-3
+GAIN = 3e-6
+FLAT = 1e-3
 
 
 def _matern52(r2: AnyNDArray, log_variance: float) -> tuple[AnyNDArray, AnyNDArray]:
@@ -135,7 +140,8 @@ def _factors(
     owner of the linear function is D.
     """
     N, D = X.shape
-    F, owners = np.zeros([N, 0]), np.zeros(0, int)
+    F = np.zeros([N, 0])
+    owners = np.zeros(0, int)
     if is_additive:
         F, owners = smooth_factors(X)
     if input_of_line is not None:
@@ -154,7 +160,8 @@ def smooth_factors(X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
     columns: list[AnyNDArray] = []
     owners: list[int] = []
     for d, x in enumerate(X.T):
-        F, rest = np.zeros([len(x), 0]), np.ones(len(x))
+        F = np.zeros([len(x), 0])
+        rest = np.ones(len(x))
         while rest.max() > TRUNCATED:
             n = int(np.argmax(rest))
             column = np.exp(-0.5 * ((x - x[n]) / SMOOTH) ** 2) - F @ F[n]
@@ -188,9 +195,11 @@ class Hyperparameters(NamedTuple):
         :param mean_square: Of the targets, 1 if their mean is 0.
         """
         log_v = np.log(ADDITIVE / D) if is_additive else -np.inf
-        lengthscales, parts = np.full(D, 0.5 * np.log(D)), np.full(D, log_v)
+        lengthscales = np.full(D, 0.5 * np.log(D))
+        parts = np.full(D, log_v)
         log_variance = float(np.log(mean_square))
-        noise, weights = np.log(NOISE), np.zeros(D)
+        noise = np.log(NOISE)
+        weights = np.zeros(D)
         return cls(lengthscales, log_variance, noise, weights, 0.0, 0.0, parts)
 
     def rescaled(self, scale: AnyNDArray, level: float) -> "Hyperparameters":
@@ -314,7 +323,8 @@ def evidence(
     L, failed = lapack.dpotrf(covariance.T, lower=1, overwrite_a=1)
     if failed or not np.isfinite(L[-1, -1]):
         return -np.inf, np.zeros(3 * D + 4)
-    t, stretched = theta.units.transform(y), np.exp(b) * np.arcsinh(y)
+    t = theta.units.transform(y)
+    stretched = np.exp(b) * np.arcsinh(y)
     beta, _ = lapack.dpotrs(L, t, lower=1)
     value = -0.5 * (t @ beta + len(y) * np.log(2.0 * np.pi)) - np.sum(
         np.log(np.diag(L))
@@ -325,7 +335,8 @@ def evidence(
     W = np.outer(0.5 * beta, beta) - inverse
     np.fill_diagonal(W, 0.5 * (beta**2 - np.diag(inverse)))
     value += np.sum(theta.units.log_slope(y))
-    precision, warp_precision = len(w) / WEIGHTS_SD**2, 1.0 / WARP_SD**2
+    precision = len(w) / WEIGHTS_SD**2
+    warp_precision = 1.0 / WARP_SD**2
     value -= 0.5 * (precision * (w @ w) + warp_precision * (a**2 + b**2))
     by_noise = np.diag(W) * noise * (noise > LEAST_NOISE)
     by_variance = np.vdot(W, K)
@@ -410,7 +421,9 @@ class _Problem(NamedTuple):
         _, own = np.unique(owners, return_index=True)
         limits = self.limits()[own]
         begin = np.bincount(owners, start[self.free]) / np.bincount(owners)
-        best, vector, began = -np.inf, start, time.perf_counter()
+        best = -np.inf
+        vector = start
+        began = time.perf_counter()
         losses: list[float] = []
 
         def loss(x: AnyNDArray) -> tuple[float, AnyNDArray]:
@@ -419,7 +432,8 @@ class _Problem(NamedTuple):
             tried[self.free] = x[owners]
             value, gradient = self.log_density(Hyperparameters.of_vector(tried))
             if value > best:
-                best, vector = value, tried
+                best = value
+                vector = tried
             by_x = np.bincount(owners, -gradient[self.free])
             return (-value if np.isfinite(value) else 1e10), by_x
 
@@ -452,7 +466,8 @@ class _Problem(NamedTuple):
         is given up if it is clearly behind after :data:`STEPS_OF_STARTS` steps.
         """
         D = self.X.shape[1]
-        begin, now = smooth.copy(), time.perf_counter()
+        begin = smooth.copy()
+        now = time.perf_counter()
         begin[:D] += np.log(FINE)
         begin[D + 1] = np.log(FINE_NOISE)
         steps = min(STEPS_OF_STARTS, max_iterations)

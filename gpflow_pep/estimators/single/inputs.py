@@ -152,10 +152,8 @@ def check_sizes(name: str, values: AnyNDArray) -> None:
         raise refusal(
             name, got, f"numbers below {most:.2g} in size", "Correct or rescale them."
         )
-    largest, least = (
-        np.max(np.abs(values), initial=0.0),
-        np.sqrt(np.finfo(values.dtype).tiny),
-    )
+    largest = np.max(np.abs(values), initial=0.0)
+    least = np.sqrt(np.finfo(values.dtype).tiny)
     if 0.0 < largest < least:
         raise refusal(
             name, f"at most {largest:g}", f"values above {least:.2g}", "Rescale them."
@@ -227,7 +225,8 @@ def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
     """
     first = StandardScaler().fit(X)
     standard = first.transform(X)
-    ones, zeros = np.ones(X.shape[1]), np.zeros(X.shape[1])
+    ones = np.ones(X.shape[1])
+    zeros = np.zeros(X.shape[1])
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         some = standard[:: len(X) // ROWS_OF_POWERS + 1]
@@ -236,7 +235,8 @@ def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
         known = np.isfinite(bent).all(axis=0) & (np.std(bent, axis=0) > LEAST_SPREAD)
         if straight is not None:
             known[straight] = False
-        mean, scale = np.mean(bent, axis=0), np.std(bent, axis=0)
+        mean = np.mean(bent, axis=0)
+        scale = np.std(bent, axis=0)
     second = (
         np.where(known, *pair)
         for pair in ((powers, ones), (mean, zeros), (scale, ones))

@@ -34,7 +34,8 @@ NEIGHBOURS = 40
 LEAST_LEVERAGE = 0.1
 #: Steps to the fixed point, and the part of each that is taken. With whole ones some
 #: rows do not settle at a kernel variance of 692.
-SWEEPS, DAMPING = 40, 0.7
+SWEEPS = 40
+DAMPING = 0.7
 #: Changes of sites in standard deviations of f, after which it is reached.
 TOLERANCE = 3e-3
 #: Rows at a time.
@@ -52,13 +53,15 @@ def moments_without_rows(
     :param copies: How many rows are copies of each, [N]; all of them are left out.
     """
     X = np.asarray(model.data[0])
-    nu, tau = np.asarray(rows.nu)[:, 0], np.asarray(rows.tau)[:, 0]
+    nu = np.asarray(rows.nu)[:, 0]
+    tau = np.asarray(rows.tau)[:, 0]
     parts = model._parts
     A = np.asarray(parts.project(parts.whiten().W, model.data[0]).A)[0]
     root = cholesky(np.eye(len(A)) + (A * tau) @ A.T, lower=True)
     C = solve_triangular(root, A, lower=True)  # C' C is the covariance of h
     s = np.sum(C**2, axis=0)
-    mean, variance = np.full(len(X), np.nan), np.full(len(X), np.nan)
+    mean = np.full(len(X), np.nan)
+    variance = np.full(len(X), np.nan)
     number = min(NEIGHBOURS, len(X) - int(np.max(copies)))
     _, group = np.unique(X, axis=0, return_inverse=True)
     group = group.reshape(-1)
@@ -102,15 +105,19 @@ def _without_last(
     prior_mean = np.asarray(model.mean_function(X)).reshape(X.shape[:2])
     d = np.asarray(rows.d)[places[:, :-1], 0]
     alpha = float(model.alpha.numpy())
-    tau, nu = np.asarray(rows.tau)[places, 0], np.asarray(rows.nu)[places, 0]
+    tau = np.asarray(rows.tau)[places, 0]
+    nu = np.asarray(rows.nu)[places, 0]
     tau[:, -1] = nu[:, -1] = 0.0
     moving = np.arange(len(places))
     for _ in range(SWEEPS):
-        now_tau, now_nu = tau[moving, :-1], nu[moving, :-1]
+        now_tau = tau[moving, :-1]
+        now_nu = nu[moving, :-1]
         mean, variance = _posterior(m[moving], V[moving], nu[moving], tau[moving])
-        mean, s = mean[:, :-1], variance[:, :-1]
+        mean = mean[:, :-1]
+        s = variance[:, :-1]
         e = 1.0 - alpha * now_tau * s
-        centre, width = (mean - alpha * now_nu * s) / e, s / e
+        centre = (mean - alpha * now_nu * s) / e
+        width = s / e
         tilted = tilted_derivatives(
             model.likelihood,
             tf.constant(X[moving].reshape(s.size, -1)),
@@ -123,7 +130,8 @@ def _without_last(
         curvature = np.asarray(tilted.delta2).reshape(s.shape)
         new_tau = -curvature / (1.0 + alpha * curvature * width)
         new_nu = new_tau * centre + slope * (1.0 + alpha * new_tau * width)
-        step_tau, step_nu = new_tau - now_tau, new_nu - now_nu
+        step_tau = new_tau - now_tau
+        step_nu = new_nu - now_nu
         tau[moving, :-1] += DAMPING * step_tau
         nu[moving, :-1] += DAMPING * step_nu
         of_means = np.sqrt(s) * np.abs(step_nu - mean * step_tau)

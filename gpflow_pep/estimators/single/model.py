@@ -47,7 +47,7 @@ from .parts import (
     start_at,
     wants_near_rows,
 )
-from .settings import Settings
+from .settings import ModelSettings
 from .target_units import log_slopes
 from .trainer import (
     Attempts,
@@ -61,13 +61,15 @@ from .trainer import (
 #: ``num_inducing="auto"`` starts with the first number of inducing points and adds
 #: others as long as a score rises. With thousands of rows it starts with the second
 #: number. If it cannot add any, for example with minibatches, it is the second number.
-FIRST_POINTS, MANY_POINTS = 25, 100
+FIRST_POINTS = 25
+MANY_POINTS = 100
 #: Rows predicted at a time: enough for fast matrix products, few enough to need little
 #: memory.
 PREDICTION_CHUNK = 10_000
 #: Above the first number of rows, ``batch_size="auto"`` trains with minibatches of the
 #: second number.
-MOST_ROWS, BATCH_SIZE = 100_000, 1000
+MOST_ROWS = 100_000
+BATCH_SIZE = 1000
 #: The settings on which a compiled loss depends.
 COMPILED = (
     "kernel",
@@ -107,7 +109,7 @@ class SingleModel(abc.ABC):
     #: it was loaded.
     judged: Trained | None = None
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
         self._posterior: EnsemblePosterior | None = None
         self._numpy_components: tuple[Component, ...] | None = None
@@ -190,7 +192,9 @@ class SingleModel(abc.ABC):
 
     def set_model(self, model: GPModel | Ensemble) -> None:
         """Take a trained model, from which the posterior follows."""
-        self.model, self._posterior, self._numpy_components = model, None, None
+        self.model = model
+        self._posterior = None
+        self._numpy_components = None
 
     @property
     def posterior(self) -> EnsemblePosterior:
@@ -292,7 +296,9 @@ class SingleModel(abc.ABC):
             few = points.num_inducing < len(np.unique(X, axis=0))
             attempts = attempts._replace(grows=attempts.grows and bool(few))
             trained = train_model(training, model, (X, Y), attempts, seed)
-            model, self.record, self.judged = trained.model, trained.record, trained
+            model = trained.model
+            self.record = trained.record
+            self.judged = trained
             self.num_iterations = trained.record.iterations
             if trained.scores is not None:
                 slope = self._mean_log_slope(likelihood, Y)
@@ -360,7 +366,8 @@ class SingleModel(abc.ABC):
         settings = self.settings
         alpha = settings.alpha
         is_word = isinstance(alpha, str) and alpha in ("auto", "mix")
-        mixes, judged = is_word and alpha == "mix", False
+        mixes = is_word and alpha == "mix"
+        judged = False
         alphas: tuple[float, ...]
         if is_word:
             judged = batch_size is None and has_gaussian_noise(likelihood)
@@ -369,10 +376,8 @@ class SingleModel(abc.ABC):
         else:
             alphas = self._powers()
         if batch_size is not None and len(alphas) > 1:
-            got, remedy = (
-                f"{checks.as_code(alpha)} with minibatches",
-                "Pass a number, or batch_size=None.",
-            )
+            got = f"{checks.as_code(alpha)} with minibatches"
+            remedy = "Pass a number, or batch_size=None."
             expected = (
                 "a single number, because leaving rows out needs a site for each row"
             )
@@ -416,13 +421,15 @@ class SingleModel(abc.ABC):
 
     def _batch_size(self, num_rows: int) -> int | None:
         """Return the number of rows in a batch; None for all rows."""
-        batch_size, several = self.settings.batch_size, self.num_outputs > 1
+        batch_size = self.settings.batch_size
+        several = self.num_outputs > 1
         if batch_size == "auto":
             return BATCH_SIZE if num_rows > MOST_ROWS and not several else None
         if batch_size is None:
             return None
         if isinstance(batch_size, str) or several:
-            got, expected = repr(batch_size), "'auto' or None (all rows at once)"
+            got = repr(batch_size)
+            expected = "'auto' or None (all rows at once)"
             if several:
                 got += " with several columns of y"
             else:
@@ -444,7 +451,8 @@ class SingleModel(abc.ABC):
         named = all(isinstance(value, plain) for value in values)
         if not named or isinstance(self.settings.inducing, InducingVariables):
             return None
-        eager, device = tf.config.functions_run_eagerly(), tf.zeros([]).device
+        eager = tf.config.functions_run_eagerly()
+        device = tf.zeros([]).device
         return type(self), *values, gpflow.config.config(), eager, device
 
     def far_rows(self, rows: AnyNDArray) -> AnyNDArray:
@@ -454,7 +462,8 @@ class SingleModel(abc.ABC):
         if parts:
             far = far_rows(parts, weights, X)
         else:
-            models, posteriors = components(self.model)[0], self.posterior.posteriors
+            models = components(self.model)[0]
+            posteriors = self.posterior.posteriors
             far = np.isnan(X).all(axis=1) | far_by_components(
                 weights, lambda k: self._is_far(models[k], posteriors[k], X)
             )

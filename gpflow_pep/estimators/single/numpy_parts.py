@@ -105,7 +105,8 @@ def _roots(
     :return: [L, M, M]; None where I - S needs more, as where a likelihood that is not
         log-concave makes f less certain than it was.
     """
-    eps, eye = float(np.finfo(np.float64).eps), np.eye(len(L))
+    eps = float(np.finfo(np.float64).eps)
+    eye = np.eye(len(L))
     added = 0.0
     while added <= negligible:
         # Lower factors of the reverse are upper ones in the order as it was.
@@ -134,8 +135,12 @@ def _component_of_rows(
     posterior: ContextRowsPosterior, likelihood: Likelihood
 ) -> dict[str, Any]:
     """Describe predictions from near rows; `gpflow_pep.scoring.near` has the names."""
-    parts, context = posterior._parts, Context(*map(np.asarray, posterior.cache or ()))
-    X, r, noise, M = context.X, context.r, context.noise, context.L.shape[1]
+    parts = posterior._parts
+    context = Context(*map(np.asarray, posterior.cache or ()))
+    X = context.X
+    r = context.r
+    noise = context.noise
+    M = context.L.shape[1]
     if r.shape[1] > 1 or X.dtype != np.float64:
         raise _refused(
             "model_",

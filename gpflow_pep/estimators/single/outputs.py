@@ -51,16 +51,15 @@ def as_outputs(
         infinite.
     """
     check_table(name, Y)
-    given, Y = Y, filled(Y)
+    given = Y
+    Y = filled(Y)
     options: dict[str, Any] = {"ensure_all_finite": "allow-nan", "input_name": name}
     options |= {"ensure_2d": num_columns is None, "ensure_min_samples": 0}
     checked: AnyNDArray = check_array(Y, dtype=X.dtype, **options)
     check_consistent_length(X, checked)
     if num_columns is not None and checked.shape[1:] != (num_columns,):
-        got, expected = (
-            (*checked.shape, 1)[1],
-            f"{num_columns} columns, as in training",
-        )
+        got = (*checked.shape, 1)[1]
+        expected = f"{num_columns} columns, as in training"
         remedy = (
             "Pass all columns, with NaN for unknown targets and, for Tobit, 0 for a"
             " value that is not a limit."
@@ -94,7 +93,8 @@ def check_readings(
     """
     for place, (column, learns) in enumerate(zip(Y.T, has_noise, strict=True)):
         label = f" in column {place if names is None else repr(names[place])}"
-        label, there = label if Y.shape[1] > 1 else "", column[~np.isnan(column)]
+        label = label if Y.shape[1] > 1 else ""
+        there = column[~np.isnan(column)]
         if len(there) < 2:
             remedy = "Leave out this column, or use more rows."
             got = f"{len(there)} sample(s) with a target{label}"

@@ -33,7 +33,7 @@ from .exact import KERNELS, Hyperparameters, find_start, fit_exact, with_line
 from .model import PREDICTION_CHUNK, SingleModel
 from .outputs import have_units, make_output_kernel
 from .parts import NUMBERS, make_likelihood
-from .settings import Settings
+from .settings import ModelSettings
 from .target_units import fit_units, likelihood_in, log_slopes, spread_of, to_model
 
 #: Initial noise variance: a tenth of the variance of standardised targets.
@@ -57,7 +57,7 @@ DRAWS = 4000
 DRAWN_ROWS = 500
 
 
-def likelihood_of_output(settings: Settings, num_inputs: int) -> Likelihood:
+def likelihood_of_output(settings: ModelSettings, num_inputs: int) -> Likelihood:
     """Make the likelihood of one output, in units of the targets."""
     if settings.noise == "varying":
         return gpflow.likelihoods.Gaussian(variance=LogLinear(num_inputs))
@@ -67,11 +67,12 @@ def likelihood_of_output(settings: Settings, num_inputs: int) -> Likelihood:
 
 
 def likelihood_of_outputs(
-    settings: Settings, num_inputs: int, num_outputs: int
+    settings: ModelSettings, num_inputs: int, num_outputs: int
 ) -> Likelihood:
     """Make the likelihood of all outputs, in units of the targets."""
     mixed = is_mixed(settings.kernel) or settings.num_latent != 0
-    one, name = likelihood_of_output(settings, num_inputs), settings.likelihood
+    one = likelihood_of_output(settings, num_inputs)
+    name = settings.likelihood
     if num_outputs == 1 or not mixed or not isinstance(name, str):
         return one
     others = (
@@ -80,7 +81,7 @@ def likelihood_of_outputs(
     return PerOutput([one, *others])
 
 
-def count_outputs(settings: Settings, num_inputs: int, num_columns: int) -> int:
+def count_outputs(settings: ModelSettings, num_inputs: int, num_columns: int) -> int:
     """Count the outputs of y; further columns may hold what the likelihood reads, such
     as limits.
     """
@@ -112,7 +113,8 @@ class SingleRegressor(SingleModel):
         :param start: The initial hyperparameters and the warp of one column.
         :param warps: Skew and tails of each column, [P, 2], if known.
         """
-        settings, self.num_inputs = self.settings, X.shape[1]
+        settings = self.settings
+        self.num_inputs = X.shape[1]
         self.num_outputs = count_outputs(settings, self.num_inputs, Y.shape[1])
         if isinstance(before, SingleRegressor) and start is None:
             start = before.hyperparameters()
@@ -122,7 +124,8 @@ class SingleRegressor(SingleModel):
         logarithm = settings.likelihood == "log_normal"
         scaled = settings.standardize & in_units
         self.units = fit_units(Y, scaled=scaled, logarithm=logarithm)
-        X, Y = self.scale_rows(X), to_model(self.units, Y)
+        X = self.scale_rows(X)
+        Y = to_model(self.units, Y)
         if self.is_exact:
             self._train_exactly(X, Y, start)
             return self
@@ -167,9 +170,12 @@ class SingleRegressor(SingleModel):
         settings = self.settings
         varying = settings.noise == "varying"
         kernel = str(settings.kernel).replace("auto", "rbf")
-        scale, level, mean_square = np.ones(X.shape[1]), 1.0, 1.0
+        scale = np.ones(X.shape[1])
+        level = 1.0
+        mean_square = 1.0
         if not settings.standardize:
-            scale, level = spread_of(X), float(spread_of(Y)[0])
+            scale = spread_of(X)
+            level = float(spread_of(Y)[0])
             mean_square = max(float(np.mean((Y / level) ** 2)), 1.0)
         if start is not None:
             start = start.rescaled(1.0 / scale, 1.0 / level)
@@ -245,12 +251,14 @@ class SingleRegressor(SingleModel):
         """
         skew, tails = np.transpose(warps)
         if len(warps) == 1:
-            skew, tails = skew[0], tails[0]
+            skew = skew[0]
+            tails = tails[0]
         self.units = self.units._replace(skew=skew, tails=tails)
         return Units(skew=skew, tails=tails).transform(Y)
 
     def make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
-        settings, P = self.settings, self.num_outputs
+        settings = self.settings
+        P = self.num_outputs
         kernel = super().make_kernel(X, Y)
         if isinstance(settings.kernel, str) and P == 1:
             kernel = with_line(kernel, settings.time)
@@ -358,8 +366,10 @@ class SingleRegressor(SingleModel):
 
     def log_densities(self, rows: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
         """Compute the log density of each row, [N], or of each target, [N, P]."""
-        X, Y = self.in_units(rows), to_model(self.units, Y)
-        D, posterior = X.shape[1], self.posterior
+        X = self.in_units(rows)
+        Y = to_model(self.units, Y)
+        D = X.shape[1]
+        posterior = self.posterior
 
         def density(both: AnyNDArray) -> Any:
             data = both[:, :D], both[:, D:]
@@ -391,7 +401,8 @@ class SingleRegressor(SingleModel):
                 "a Gaussian likelihood, because otherwise y is not Gaussian",
                 "Pass return_std=True, or draw with sample_y.",
             )
-        X, posterior = self.in_units(rows), self.posterior
+        X = self.in_units(rows)
+        posterior = self.posterior
         mean, covariance = posterior.predict_f(X, full_cov=True)
         pairs = zip(posterior.weights.numpy(), posterior.likelihoods, strict=True)
         noise = sum(weight * part.variance_at(X)[:, 0] for weight, part in pairs)
@@ -422,7 +433,8 @@ class SingleRegressor(SingleModel):
         if known is None:
             return self.predicted(X, partial(predict, self.posterior), chunk_size)
         if not self.mixes_outputs:
-            got, expected = "known targets for independent outputs", "none"
+            got = "known targets for independent outputs"
+            expected = "none"
             raise refusal(
                 "known",
                 got,
@@ -431,14 +443,13 @@ class SingleRegressor(SingleModel):
                 " on them.",
             )
         if np.isnan(X).any():
-            got, expected = (
-                "rows of X that have only NaN",
-                "inputs for rows with known targets",
-            )
+            got = "rows of X that have only NaN"
+            expected = "inputs for rows with known targets"
             raise refusal(
                 "known", got, expected, "Predict such rows without known targets."
             )
-        D, model = X.shape[1], self.model
+        D = X.shape[1]
+        model = self.model
         Y = to_model(self.units, known)
 
         def predict_given(both: AnyNDArray) -> Any:

@@ -9,7 +9,7 @@ from gpflow.likelihoods import Likelihood
 
 
 @dataclass(frozen=True)
-class Settings:
+class ModelSettings:
     """The settings of one model.
 
     They are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and
@@ -44,9 +44,9 @@ class Settings:
 
     def changes(self, names: Iterable[str]) -> dict[str, Any]:
         """Give the settings of some names that have another value than the default."""
-        defaults = Settings()
+        defaults = ModelSettings()
         if self.num_classes is not None:
-            defaults = Settings(likelihood="auto")
+            defaults = ModelSettings(likelihood="auto")
         changed = {}
         for name, value in vars(self).items():
             default = getattr(defaults, name)
@@ -56,6 +56,6 @@ class Settings:
                 changed[name] = value
         return changed
 
-    def is_like(self, other: "Settings") -> bool:
+    def is_like(self, other: "ModelSettings") -> bool:
         """Return whether both describe the same model, trained for as long or not."""
         return replace(self, max_iterations=other.max_iterations) == other

@@ -22,10 +22,12 @@ def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
     :raises ValueError: If one has no logarithm.
     """
     levels = _levels(Y[:, : len(scaled)], logarithm)
-    offset, scale = np.zeros(len(scaled)), np.ones(len(scaled))
+    offset = np.zeros(len(scaled))
+    scale = np.ones(len(scaled))
     if scaled.any():
         scaler = StandardScaler().fit(levels)
-        offset, scale = scaler.mean_ * scaled, np.where(scaled, scaler.scale_, 1.0)
+        offset = scaler.mean_ * scaled
+        scale = np.where(scaled, scaler.scale_, 1.0)
     return Units.of_columns(scale, offset, logarithm)
 
 

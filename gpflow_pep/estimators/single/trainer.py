@@ -43,7 +43,8 @@ from ...training.fitting.points import OVER, PointsScore, add_points, leave_rows
 #: average over the last WINDOW. At alpha 1 above all, it can go on rising without end
 #: as kernel and inducing points fit the training rows ever more closely, and held-out
 #: rows no better: docs/training.rst.
-TOLERANCE, WINDOW = 1e-4, 10
+TOLERANCE = 1e-4
+WINDOW = 10
 #: What an evaluation costs is in proportion to N M². Where this is above it, as by 100
 #: inducing points on more than 10 000 rows, training begins with some of the rows.
 WORK_OF_SUBSETS = 1e8
@@ -63,10 +64,13 @@ AFTER = 14.0
 #: tables gain .007 at most.) Of several latent functions, whose integrals take most of
 #: the time, half as many: 20 000 rows of three classes had a log loss of .659 in 26 s
 #: with 1000 of them, .658 in 77 s with all.
-ROWS_PER_POINT, SOME_ROWS = 8, 2000
+ROWS_PER_POINT = 8
+SOME_ROWS = 2000
 #: Minibatch training has so many steps at least, and passes over the data; the rate of
 #: Adam.
-MINIBATCH_STEPS, MINIBATCH_EPOCHS, RATE = 3000, 5, 0.01
+MINIBATCH_STEPS = 3000
+MINIBATCH_EPOCHS = 5
+RATE = 0.01
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,8 @@ def train_model(
     many = len(data[0]) >= LEAST_ROWS and tries
     trainings = len(attempts.alphas) + (attempts.grows and not many)
     train = Trainer(training, trainings, attempts.end)
-    whole, left_out = model, None
+    whole = model
+    left_out = None
     validation: Any = None
     fast: Any = train
     if many and attempts.grows and _begins_with_some(whole):
@@ -144,7 +149,9 @@ def train_model(
     if not many:
         if attempts.grows:
             whole.inducing_variable = model.inducing_variable
-        model, left_out, validation = whole, None, None
+        model = whole
+        left_out = None
+        validation = None
     refit = growth.trainer_of_powers(train)
     trained, scores = _with_powers(model, growth.attempts, validation, refit)
     moments: Any = ()
@@ -354,7 +361,9 @@ class Trainer:
     """
 
     def __init__(self, training: Training, num_trainings: int, end: float) -> None:
-        self._training, self._left, self.end = training, num_trainings, end
+        self._training = training
+        self._left = num_trainings
+        self.end = end
         self._loss: WholeLoss | None = None
         self._compiled_for: tuple[Any, Any] = None, None
 
@@ -362,7 +371,8 @@ class Trainer:
         """Find when the share of the seconds that the next training takes
         will be over.
         """
-        now, share = time.perf_counter(), 1.0 / max(self._left, 1)
+        now = time.perf_counter()
+        share = 1.0 / max(self._left, 1)
         self._left -= 1
         return now + share * (self.end - now)
 
@@ -408,7 +418,8 @@ class Trainer:
         number = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS)
         limits = cheaper.TOLERANCE, cheaper.WINDOW
         if not isinstance(model, PEPRegression):
-            number, limits = number // 2, (TOLERANCE, WINDOW)
+            number = number // 2
+            limits = (TOLERANCE, WINDOW)
         some = cheaper.on_some_rows(model, number, 0)
         return _warned(self._maximise(some, deadline, *limits))
 
@@ -421,7 +432,8 @@ class Trainer:
     ) -> MaximiseRecord:
         """Maximise the objective by a loss that was compiled before if it can."""
         training = self._training
-        objective, trained = training.objective, training.holder(model)
+        objective = training.objective
+        trained = training.holder(model)
         options: dict[str, Any] = {"tolerance": tolerance, "window": window}
         options["max_iterations"] = training.max_iterations
         options["progress"] = training.progress
