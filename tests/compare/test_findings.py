@@ -644,9 +644,13 @@ def test_a_class_that_is_missed_is_loud() -> None:
     spam = np.r_[np.full(37, 0.2), 0.9, 0.9]
     table = pd.DataFrame({"true": labels, "p(ham)": 1.0 - spam, "p(spam)": spam})
     table["predicted"] = np.where(spam > 0.5, "spam", "ham")
+    table["log_density"] = np.log(np.where(labels == "spam", spam, 1.0 - spam))
     comparison = small_classification()
     held_out = dict.fromkeys(comparison.candidates, table)
-    fits = [fit._replace(scores=scores(table)) for fit in comparison.fits]
+    fits = [
+        fit._replace(scores=scores(table)) if fit.model == "alpha 0.5" else fit
+        for fit in comparison.fits
+    ]
     changed = replace(comparison, best="alpha 0.5", held_out=held_out, fits=fits)
     text = quality(changed)
     assert (
