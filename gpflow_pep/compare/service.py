@@ -131,6 +131,8 @@ def _score(metric: Metric, losses: Any) -> Score:
     if count < 2:
         return Score(float(losses.sum()) if count else np.nan, np.nan, count)
     mean = float(np.mean(losses))
+    if not np.isfinite(mean):
+        return Score(mean, np.nan, count)
     if metric.name in SHARES:
         # By Laplace's rule: a share of 0 or 1 of few rows is not certain.
         share = (np.sum(losses) + 1.0) / (count + 2.0)
@@ -164,6 +166,8 @@ def verdicts(
             if metric.nominal is not None:
                 losses = [abs(score.value - metric.nominal) for score in (new, old)]
             word = WORSE if losses[0] > losses[1] else BETTER
+        if np.isinf(new.value):  # a row has density 0
+            word = WORSE
         compared.append(Verdict(metric, new, old, word))
     return compared
 

@@ -88,6 +88,20 @@ def test_scores_of_parts_are_means_over_parts(rng: np.random.Generator) -> None:
     assert promised["scores"]["rmse"] == list(found["rmse"])
 
 
+def test_a_row_of_density_zero_is_worse_than_promised(
+    rng: np.random.Generator,
+) -> None:
+    """Its error is not known, and no difference would be clear."""
+    table = of_numbers(rng, 50)
+    promised = scores_of_rows(table)
+    table.loc[3, "log_density"] = -np.inf
+    words = {
+        v.metric.name: v.word
+        for v in verdicts("numbers", scores_of_rows(table), promised)
+    }
+    assert words["nlpd"] == "worse" and words["mae"] == "as promised"
+
+
 SURE = Score(0.5, 0.01, 1000)
 COVERAGE = Score(0.85, 0.01, 1000)
 
