@@ -99,11 +99,9 @@ def experiment(
     directory: Path, name: str, num_splits: int, lengthscale: float | None = None
 ) -> Result:
     """Means over splits, and standard errors, of what ``compare`` returns."""
-    dataset, likelihood, sizes = (
-        read(directory, name),
-        gpflow.likelihoods.Bernoulli(),
-        SIZES[name],
-    )
+    dataset = read(directory, name)
+    likelihood = gpflow.likelihoods.Bernoulli()
+    sizes = SIZES[name]
     start = time.perf_counter()
 
     def split(seed: int) -> Problem:

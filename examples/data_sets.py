@@ -88,7 +88,8 @@ def read_csv(path: Path, task: Task | None = None) -> Dataset:
         few = table["y"].nunique() <= MOST_CLASSES and (table["y"] % 1.0 == 0.0).all()
         task = "classification" if few else "regression"
     data = clean(table, "y", task=task)
-    X, y = data.X.to_numpy(np.float64), data.y.to_numpy()
+    X = data.X.to_numpy(np.float64)
+    y = data.y.to_numpy()
     if data.kind == "numbers":
         return Dataset(X, y[:, None].astype(np.float64))
     classes, numbers = np.unique(y.astype(str), return_inverse=True)
@@ -125,7 +126,8 @@ def standardised(dataset: Dataset, rows: Rows) -> Problem:
 def labelled(X: AnyNDArray, labels: AnyNDArray, rows: Rows) -> Labelled:
     """Rows to train on and rows held out; inputs standardised by the former."""
     train, test = rows
-    X, Y = StandardScaler().fit(X[train]).transform(X), labels[:, None]
+    X = StandardScaler().fit(X[train]).transform(X)
+    Y = labels[:, None]
     return Labelled(X[train], Y[train], X[test], Y[test])
 
 

@@ -151,7 +151,8 @@ class ValueOrDerivative(Kernel):
         delta2 = tf.matmul(rows.x, others.direction, transpose_b=True)
         delta2 -= tf.linalg.matrix_transpose(others.own_place)
         same = tf.matmul(rows.which, others.direction, transpose_b=True)
-        is_value, is_value2 = rows.is_value, tf.linalg.matrix_transpose(others.is_value)
+        is_value = rows.is_value
+        is_value2 = tf.linalg.matrix_transpose(others.is_value)
         once = 2.0 * kappa.first * (delta * is_value2 - delta2 * is_value - same)
         return (
             is_value * is_value2 * kappa.value
@@ -170,7 +171,8 @@ class ValueOrDerivative(Kernel):
 
     def _rows_of(self, X: TensorType) -> "_Rows":
         X = tf.convert_to_tensor(X)
-        x, kind = X[..., :-1], tf.round(tf.stop_gradient(X[..., -1]))
+        x = X[..., :-1]
+        kind = tf.round(tf.stop_gradient(X[..., -1]))
         num_inputs = int(x.shape[-1])
         is_known = (kind >= 0.0) & (kind <= num_inputs)
         if tf.executing_eagerly() and not bool(tf.reduce_all(is_known)):

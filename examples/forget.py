@@ -70,7 +70,8 @@ def batches_of(data: Data) -> tuple[list[Data], list[Data]]:
     """
     order = np.argsort(data[0][:, 0])
     rng = np.random.default_rng(SEED)
-    train, held_out = [], []
+    train = []
+    held_out = []
     for part in np.array_split(order, NUM_BATCHES):
         part = rng.permutation(part)
         test, rest = np.split(part, [len(part) // 10])
@@ -107,7 +108,9 @@ def streamed(
     """Train on one batch after another, of which a memory stays; the last model, and
     all scores.
     """
-    kernel, noise, memory = new_kernel(batches[0][0]), 0.1, None
+    kernel = new_kernel(batches[0][0])
+    noise = 0.1
+    memory = None
     known = np.zeros((0, batches[0][0].shape[1]))
     scores = []
     for k, batch in enumerate(batches):
@@ -120,7 +123,8 @@ def streamed(
             )
         )
         scores.append(score(model, together(held_out[: k + 1])))
-        memory, known = model.remember(), model.inducing_variable.Z.numpy()
+        memory = model.remember()
+        known = model.inducing_variable.Z.numpy()
         noise = model.likelihood.variance.numpy()
     return model, scores
 
@@ -236,7 +240,8 @@ def main() -> None:
         quick={"rows": 80, "growth": 3},
     )
     rows, growth = (480, 8) if args.data is None else (1000, 15)
-    rows, growth = args.rows or rows, args.growth or growth
+    rows = args.rows or rows
+    growth = args.growth or growth
     data = generated(rows) if args.data is None else power_plant(args.data, rows)
     scores, models, batches = compare(data, growth)
     report(scores, batches)

@@ -54,7 +54,8 @@ def _Kuu(
     r = (u.Z - tf.transpose(u.Z)) / kernel.lengthscales**2
     curvature = (1.0 / kernel.lengthscales**2 - r**2) * K  # cov(f'(z), f'(z'))
     slope = r * K  # cov(f(z), f'(z'))
-    upper, lower = tf.concat([K, slope], axis=1), tf.concat([-slope, curvature], axis=1)
+    upper = tf.concat([K, slope], axis=1)
+    lower = tf.concat([-slope, curvature], axis=1)
     joint = tf.concat([upper, lower], axis=0)
     return joint + jitter * tf.eye(u.num_inducing, dtype=joint.dtype)
 
@@ -75,7 +76,8 @@ def wave(num_rows: int = 200) -> tuple[AnyNDArray, AnyNDArray]:
 
 def main() -> None:
     arguments(__doc__)
-    data, Xnew = wave(), np.linspace(0.0, 10.0, 300)[:, None]
+    data = wave()
+    Xnew = np.linspace(0.0, 10.0, 300)[:, None]
     exact = gpflow.models.GPR(data, SquaredExponential())
     gpflow.optimizers.Scipy().minimize(exact.training_loss, exact.trainable_variables)
     target = exact.predict_f(Xnew)[0]

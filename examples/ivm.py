@@ -55,10 +55,8 @@ def _most_informative(
         )
         return tf.cast(delta1[:, 0], tf.float64), tf.cast(delta2[:, 0], tf.float64)
 
-    mean, variance = (
-        np.zeros(len(X)),
-        kernel(X, full_cov=False).numpy().astype(np.float64),
-    )
+    mean = np.zeros(len(X))
+    variance = kernel(X, full_cov=False).numpy().astype(np.float64)
     between = tf.function(
         lambda row: tf.cast(kernel(row, X), tf.float64), autograph=False
     )

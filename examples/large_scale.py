@@ -127,7 +127,8 @@ def mnist(directory: Path) -> Labelled:
         X, X_test = (
             arrays[name].reshape(-1, 784) / 255.0 for name in ("x_train", "x_test")
         )
-        Y, Y_test = arrays["y_train"][:, None], arrays["y_test"][:, None]
+        Y = arrays["y_train"][:, None]
+        Y_test = arrays["y_test"][:, None]
     order = shuffled(np.arange(len(X_test)))
     return Labelled(X, Y, X_test[order], Y_test[order])
 
@@ -135,7 +136,8 @@ def mnist(directory: Path) -> Labelled:
 def airline(directory: Path) -> Labelled:
     """Eight numbers about a flight; whether it came on time, late or early."""
     with np.load(file(directory, "airline_nyc13.npz")) as arrays:
-        X, labels = arrays["X"].astype(float), arrays["y"]
+        X = arrays["X"].astype(float)
+        labels = arrays["y"]
     return split(X, labels, FLIGHTS_HELD_OUT / len(X))
 
 
@@ -259,7 +261,8 @@ def train(
 ) -> list[Evaluated]:
     """Scores along the run on some test rows, and at its end on all of them."""
     scores = scorer(model, problem.num_classes)
-    steps, way = training.steps, run.partition(" ")[2]
+    steps = training.steps
+    way = run.partition(" ")[2]
     rate = training.natural_rate if way else training.rate
     schedule = tf_keras.optimizers.schedules.CosineDecay(rate, steps)
     spent_on_scores = 0.0

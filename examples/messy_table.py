@@ -22,8 +22,10 @@ REGIONS = {"Nord": 0.0, "Süd": 60.0, "Ost": -30.0, "Köln": 20.0}
 def flats(num_rows: int, seed: int) -> pd.DataFrame:
     """What is known of some flats, with gaps, and their prices in thousands."""
     rng = np.random.default_rng(seed)
-    area, rooms = rng.uniform(30.0, 140.0, num_rows), rng.integers(1, 6, num_rows)
-    region, days = rng.choice(list(REGIONS), num_rows), rng.integers(0, 1000, num_rows)
+    area = rng.uniform(30.0, 140.0, num_rows)
+    rooms = rng.integers(1, 6, num_rows)
+    region = rng.choice(list(REGIONS), num_rows)
+    days = rng.integers(0, 1000, num_rows)
     price = 40.0 + 2.2 * area + 0.004 * (area - 80.0) ** 2 + 9.0 * rooms
     price += np.array([REGIONS[name] for name in region]) + 0.04 * days
     price *= np.exp(0.06 * rng.standard_normal(num_rows))  # dearer flats vary more

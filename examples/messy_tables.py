@@ -27,10 +27,8 @@ class MessyTable(NamedTuple):
 
 
 def write_sales(path: Path, rng: np.random.Generator) -> None:
-    region, price = (
-        rng.choice(["North", "South", "West"], 160),
-        rng.uniform(2.0, 9.0, 160),
-    )
+    region = rng.choice(["North", "South", "West"], 160)
+    price = rng.uniform(2.0, 9.0, 160)
     units = (
         900.0
         - 60.0 * price
@@ -50,10 +48,8 @@ def write_sales(path: Path, rng: np.random.Generator) -> None:
 
 def write_airfoil(path: Path, rng: np.random.Generator) -> None:
     frequency = rng.choice([800, 1000, 1250, 1600, 2000, 2500, 4000], 200)
-    angle, speed = (
-        rng.choice([0.0, 1.5, 4.0, 7.3], 200),
-        rng.choice([31.7, 39.6, 71.3], 200),
-    )
+    angle = rng.choice([0.0, 1.5, 4.0, 7.3], 200)
+    speed = rng.choice([31.7, 39.6, 71.3], 200)
     thickness = rng.uniform(0.0004, 0.05, 200).round(6)
     noise = 130.0 - 4.0 * np.log2(frequency / 1000.0) ** 2 - 0.3 * angle + 0.08 * speed
     noise += -120.0 * thickness + rng.standard_normal(200)
@@ -68,7 +64,8 @@ def write_airfoil(path: Path, rng: np.random.Generator) -> None:
 
 
 def write_wind(path: Path, rng: np.random.Generator) -> None:
-    hours, speed = np.arange(220) * 5.5, rng.gamma(3.0, 2.5, 220)
+    hours = np.arange(220) * 5.5
+    speed = rng.gamma(3.0, 2.5, 220)
     mass = rng.uniform(8.0, 20.0, 220)
     drift = 3.0 * speed - 0.8 * mass + 4.0 * np.sin(2.0 * np.pi * hours / 24.0)
     drift += rng.standard_normal(220)
@@ -85,7 +82,8 @@ def write_wind(path: Path, rng: np.random.Generator) -> None:
 
 
 def write_weather(path: Path, rng: np.random.Generator) -> None:
-    temperature, sun = rng.normal(12.0, 8.0, 240), rng.uniform(0.0, 14.0, 240)
+    temperature = rng.normal(12.0, 8.0, 240)
+    sun = rng.uniform(0.0, 14.0, 240)
     humidity = np.clip(rng.normal(65.0, 15.0, 240), 5.0, 100.0)
     power = 3.0 * sun - 0.01 * (temperature - 15.0) ** 2 - 0.05 * humidity
     columns = {"temperature": temperature, "sun": sun, "humidity": humidity}
@@ -98,13 +96,12 @@ def write_weather(path: Path, rng: np.random.Generator) -> None:
 
 
 def write_survey(path: Path, rng: np.random.Generator) -> None:
-    smoker, age = rng.uniform(size=150) < 0.4, rng.integers(18, 80, 150)
+    smoker = rng.uniform(size=150) < 0.4
+    age = rng.integers(18, 80, 150)
     city = rng.choice(["Leeds", "LEEDS", "leeds", "York", "York "], 150)
     ill = rng.uniform(size=150) < 1.0 / (1.0 + np.exp(4.0 - 0.06 * age - 1.8 * smoker))
-    yes, no = (
-        rng.choice(["Yes", "Yes", "yes", "YES "], 150),
-        rng.choice(["No", "no"], 150),
-    )
+    yes = rng.choice(["Yes", "Yes", "yes", "YES "], 150)
+    no = rng.choice(["No", "no"], 150)
     columns = {"smoker": np.where(smoker, yes, no), "city": city, "age": age}
     columns["weight"] = rng.normal(75.0, 12.0, 150).round(1)
     table = pd.DataFrame({**columns, "ill": np.where(ill, yes[::-1], no[::-1])})
@@ -114,14 +111,16 @@ def write_survey(path: Path, rng: np.random.Generator) -> None:
 
 
 def write_leak(path: Path, rng: np.random.Generator) -> None:
-    area, rooms = rng.uniform(30.0, 140.0, 180), rng.integers(1, 6, 180)
+    area = rng.uniform(30.0, 140.0, 180)
+    rooms = rng.integers(1, 6, 180)
     rent = 200.0 + 9.0 * area + 40.0 * rooms + 60.0 * rng.standard_normal(180)
     columns = {"area": area.round(1), "rooms": rooms, "tax": (0.19 * rent).round(1)}
     pd.DataFrame({**columns, "rent": rent.round(2)}).to_csv(path, index=False)
 
 
 def write_pressure(path: Path, rng: np.random.Generator) -> None:
-    depth, salt = rng.uniform(0.0, 50.0, 200), rng.normal(35.0, 1.0, 200)
+    depth = rng.uniform(0.0, 50.0, 200)
+    salt = rng.normal(35.0, 1.0, 200)
     pressure = (
         101.3 + 10.05 * depth + 3.0 * (salt - 35.0) + 2.0 * rng.standard_normal(200)
     )
@@ -134,7 +133,8 @@ def write_pressure(path: Path, rng: np.random.Generator) -> None:
 
 
 def write_auctions(path: Path, rng: np.random.Generator) -> None:
-    age, size = rng.uniform(1.0, 300.0, 250), rng.lognormal(0.0, 0.9, 250)
+    age = rng.uniform(1.0, 300.0, 250)
+    size = rng.lognormal(0.0, 0.9, 250)
     fame = rng.choice(["unknown", "known", "famous"], 250, p=[0.5, 0.35, 0.15])
     log_price = 3.5 + 0.006 * age + 1.1 * np.log(size) + 3.2 * (fame == "famous")
     price = np.exp(log_price + 0.9 * (fame == "known") + 0.8 * rng.standard_normal(250))
@@ -148,7 +148,8 @@ def write_auctions(path: Path, rng: np.random.Generator) -> None:
 
 
 def write_calls(path: Path, rng: np.random.Generator) -> None:
-    hour, staff = rng.integers(0, 24, 260), rng.integers(1, 9, 260)
+    hour = rng.integers(0, 24, 260)
+    staff = rng.integers(1, 9, 260)
     rate = np.exp(-1.2 + 1.6 * np.sin(np.pi * hour / 24.0) ** 2 + 0.05 * staff)
     calls = rng.poisson(rate) * (rng.uniform(size=260) < 0.7)
     weather = rng.uniform(-5.0, 30.0, 260).round(1)
@@ -157,7 +158,8 @@ def write_calls(path: Path, rng: np.random.Generator) -> None:
 
 
 def write_fraud(path: Path, rng: np.random.Generator) -> None:
-    amount, hour = rng.lognormal(3.5, 1.0, 300), rng.uniform(0.0, 24.0, 300)
+    amount = rng.lognormal(3.5, 1.0, 300)
+    hour = rng.uniform(0.0, 24.0, 300)
     score = (
         np.log(amount)
         + 1.2 * np.cos(2.0 * np.pi * hour / 24.0)

@@ -100,7 +100,8 @@ def shared_noise(
 def kernels(data: Incomplete) -> dict[str, Callable[[], gpflow.kernels.Kernel]]:
     """The kernels of models of all outputs; they are started from what was observed."""
     table = data.table
-    rows, base = (table.X, data.Y), base_kernel(table.X.shape[1])
+    rows = (table.X, data.Y)
+    base = base_kernel(table.X.shape[1])
     start: dict[str, Any] = {"kernel": base}
     most = min(3, table.Y.shape[1])
     if table.counted:
@@ -170,7 +171,8 @@ def predict(model: Any, data: Incomplete, every_way: bool = False) -> Prediction
     """Predict what was removed, in the way that is right, or in all ways that mixtures
     know.
     """
-    table, new = data.table, data.new
+    table = data.table
+    new = data.new
     if not is_mixed(model):  # one output, or independent ones
         return {"imputed": of_targets(model, table, model.predict_f(table.X))}
     predicted = {"imputed": of_targets(model, table, model.impute_f())}
@@ -221,7 +223,8 @@ def of_powers(
     model: Any, data: Incomplete, steps: int, every_way: bool = False
 ) -> dict[str, Predictions]:
     """Train a model at each power, and mix the results."""
-    by_power, densities = {}, []
+    by_power = {}
+    densities = []
     for alpha in at_each_power(model, steps):
         by_power[f"{alpha:g}"] = predict(model, data, every_way)
         densities.append(left_out(model))
@@ -233,10 +236,13 @@ def of_powers(
 
 def separate(data: Incomplete, Z: AnyNDArray, steps: int) -> dict[str, Predictions]:
     """A model for each output, trained on the rows that have it."""
-    table, outputs = data.table, []
+    table = data.table
+    outputs = []
     for p, likelihood in enumerate(table.likelihoods):
-        there, column = ~data.removed[:, p], slice(p, p + 1)
-        X, Y = table.X[there], table.Y[there, column]
+        there = ~data.removed[:, p]
+        column = slice(p, p + 1)
+        X = table.X[there]
+        Y = table.Y[there, column]
         model = create(base_kernel(X.shape[1]), X, Y, [likelihood], Z)
         alone = data._replace(table=table._replace(Y=table.Y[:, column]))
         outputs.append(of_powers(model, alone, steps))
@@ -279,7 +285,8 @@ def baseline(
     """What an imputer predicts; its variances are those of errors at entries hidden
     from it.
     """
-    X, Y = data.table.X, data.Y
+    X = data.table.X
+    Y = data.Y
     hidden = np.random.default_rng(0).uniform(size=Y.shape) < HIDDEN
     error = impute(X, np.where(hidden, np.nan, Y)) - Y
     deviation = np.sqrt(np.nanmean(np.square(np.where(hidden, error, np.nan)), axis=0))

@@ -16,11 +16,13 @@ from examples.data_sets import file
 
 NEW_FRACTION = 0.2
 #: How much is removed at random, and the part of an input's range where a sensor fails.
-AT_RANDOM, FAILING = 0.4, 0.4
+AT_RANDOM = 0.4
+FAILING = 0.4
 PATTERNS = ("random", "failure")
 #: The generated outputs: lengthscales of the latent functions, their weights, noise
 #: variances.
-LENGTHSCALES, LENGTH = (0.6, 2.0), 10.0
+LENGTHSCALES = (0.6, 2.0)
+LENGTH = 10.0
 WEIGHTS = np.array([[1.0, 0.3], [0.8, -0.7], [0.5, 0.9], [-0.4, 0.9]])
 NOISE = np.array([0.02, 0.05, 0.1, 0.2])
 
@@ -181,7 +183,8 @@ def incomplete(
         failing = rng.permutation(Y.shape[1])[0]
         removed[place > np.quantile(place, 1.0 - FAILING), failing] = True
     if name == "generated":  # its truth is known in its own units
-        X, Y = table.X, table.Y
+        X = table.X
+        Y = table.Y
     parts = (table._replace(X=X[rows], Y=Y[rows]) for rows in (train, new))
     return Incomplete(next(parts), removed[train], next(parts), removed[new])
 
@@ -190,7 +193,8 @@ def truth(data: Incomplete) -> tuple[AnyNDArray, AnyNDArray]:
     """Log densities and means of generated targets under the process that they are
     drawn from.
     """
-    X, Y = data.table.X, data.Y
+    X = data.table.X
+    Y = data.Y
     K = [covariance(X, X, scale) for scale in LENGTHSCALES]
     whole = sum(np.kron(k, np.outer(w, w)) for k, w in zip(K, WEIGHTS.T))
     there = np.isfinite(Y).ravel()

@@ -21,8 +21,12 @@ from gpflow.base import AnyNDArray
 import gpflow_pep as pep
 from examples.common import arguments, save_figure
 
-LENGTH, LENGTHSCALE, NOISE = 20.0, 0.5, 0.01
-NUM_INDUCING, BLOCK_SIZE, NEIGHBOURS = 12, 20, 10
+LENGTH = 20.0
+LENGTHSCALE = 0.5
+NOISE = 0.01
+NUM_INDUCING = 12
+BLOCK_SIZE = 20
+NEIGHBOURS = 10
 Data = tuple[AnyNDArray, AnyNDArray]
 
 

@@ -75,7 +75,8 @@ def grid(num_points: int = 31) -> AnyNDArray:
 
 def distances(seed: int) -> AnyNDArray:
     """Root mean square distances of posterior means, [blur, alpha], for one circle."""
-    data, Xnew = circle(seed), grid()
+    data = circle(seed)
+    Xnew = grid()
     exact = exact_regression(data)
     target = exact.predict_f(Xnew)[0]
 
@@ -164,7 +165,8 @@ def draw(path: Path) -> None:
     from matplotlib.figure import Figure
     from matplotlib.patches import Ellipse
 
-    data, Xnew = circle(0), grid(81)
+    data = circle(0)
+    Xnew = grid(81)
     exact = exact_regression(data)
     models = {"exact": exact} | {
         name: saspa(data, exact.kernel, exact.likelihood, 4, seed=0, covariances=blur)

@@ -91,7 +91,8 @@ def draw(
         (gpr, {"color": "C3", "linestyle": "--"}),
     ):
         mean, variance = m.predict_y(grid)
-        mean, sd = mean.numpy()[:, 0], np.sqrt(variance.numpy()[:, 0])
+        mean = mean.numpy()[:, 0]
+        sd = np.sqrt(variance.numpy()[:, 0])
         for line, width in ((mean, 1.6), (mean - 2 * sd, 0.9), (mean + 2 * sd, 0.9)):
             axes.plot(grid[:, 0], line, linewidth=width, **style)
     axes.plot(Z, np.full_like(Z, 2.6), "k+", markersize=6)

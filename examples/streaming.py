@@ -105,7 +105,8 @@ def sequential_pass(
             tf.transpose(tf.matmul(row.A, part, transpose_a=True)[..., 0])
             for part in (w, Va)
         )
-        of_row, none = problem.batch([n]), no_sites(1, m.shape[1], m.dtype)
+        of_row = problem.batch([n])
+        none = no_sites(1, m.shape[1], m.dtype)
         matched = match_moments(
             of_row, row, Marginals(m, s), row_prior(of_row, none), none
         )

@@ -48,11 +48,9 @@ from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import starts
 
 TEST_FRACTION = 50.5 / 506  # rounded up: 51 rows of Boston housing
-FIXED_SIZES, TRAINED_SIZES, KIN40K_SIZES = (
-    (10, 25, 50, 100, 200),
-    (20, 50, 100),
-    (32, 128, 512),
-)
+FIXED_SIZES = (10, 25, 50, 100, 200)
+TRAINED_SIZES = (20, 50, 100)
+KIN40K_SIZES = (32, 128, 512)
 #: Iterations of L-BFGS on Boston housing, where it does not converge before.
 ITERATIONS = 300
 RULES = ("random", "kmeans", "greedy_variance", "greedy_variational")
@@ -229,7 +227,8 @@ def kin40k(directory: Path, iterations: int) -> None:
     print(f"{'':10}{'alpha':>6}{'SMSE':>10}{'SMLL':>10}{'objective':>12}{'seconds':>9}")
     for M in KIN40K_SIZES:
         for alpha in ALPHAS:
-            model, optimize = start(problem, M, 0), lbfgs(iterations)
+            model = start(problem, M, 0)
+            optimize = lbfgs(iterations)
             model.alpha.assign(alpha)
             began = time.perf_counter()
             optimize(model)

@@ -155,7 +155,8 @@ class PEPModel:
         [M, D]: :math:`k(x, x') - A_x^T A_{x'} + A_x^T S A_{x'}` with the covariance S
         of q(v).
         """
-        parts, root = self.model._parts, self._q.q_sqrt
+        parts = self.model._parts
+        root = self._q.q_sqrt
         X, restore = _as_rows(query_points_1)
         L = parts.whiten().L
         first, second = (

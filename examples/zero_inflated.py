@@ -65,7 +65,8 @@ def main() -> None:
     X = rng.uniform(-3.0, 3.0, (2 * args.rows, 1))
     present = rng.uniform(size=X.shape) < 0.7
     Y = 1.0 * present * rng.poisson(np.exp(1.0 + np.sin(2.0 * X)))
-    train, test = (X[::2], Y[::2]), (X[1::2], Y[1::2])
+    train = (X[::2], Y[::2])
+    test = (X[1::2], Y[1::2])
     Z = np.linspace(-3.0, 3.0, args.inducing)[:, None]
     print(f"{'likelihood':22}{'NLPD':>8}{'zeros':>8}   (of held-out counts: ", end="")
     print(f"{np.mean(test[1] == 0):.3f})")

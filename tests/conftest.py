@@ -209,7 +209,8 @@ def global_settings() -> Iterator[None]:
     import gpflow
 
     hash_bijectors_once()
-    enabled, config = check_shapes.get_enable_check_shapes(), gpflow.config.config()
+    enabled = check_shapes.get_enable_check_shapes()
+    config = gpflow.config.config()
     check_shapes.set_enable_check_shapes(True)
     yield
     check_shapes.set_enable_check_shapes(enabled)
@@ -254,10 +255,8 @@ def fail_on_autograph_warning() -> Iterator[None]:
     condition on a tensor in it is silently wrong or slow.
     """
     messages: list[str] = []
-    collector, logger = (
-        logging.Handler(logging.WARNING),
-        logging.getLogger("tensorflow"),
-    )
+    collector = logging.Handler(logging.WARNING)
+    logger = logging.getLogger("tensorflow")
     collector.emit = lambda record: messages.append(record.getMessage())  # type: ignore
     logger.addHandler(collector)
     yield

@@ -171,7 +171,8 @@ def assert_close(
 
     :param scale: compare with this size instead, where it is larger.
     """
-    actual, expected = np.asarray(actual), np.asarray(expected)
+    actual = np.asarray(actual)
+    expected = np.asarray(expected)
     assert actual.shape == expected.shape, (
         f"shape {actual.shape}, expected {expected.shape}"
     )
@@ -219,7 +220,8 @@ def worst_z(draws: Any, mean: Any, covariance: Any) -> float:
     """The largest z-score of means and second moments, where draws [S, ..., N] should
     have a mean [..., N] and a covariance [..., N, N].
     """
-    apart, covariance = np.asarray(draws) - np.asarray(mean), np.asarray(covariance)
+    apart = np.asarray(draws) - np.asarray(mean)
+    covariance = np.asarray(covariance)
     spread = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1))
     products = apart[..., :, None] * apart[..., None, :]
     z = (
@@ -243,10 +245,8 @@ def assert_gradients(
         none.
     :param tolerance: Of `assert_close`.
     """
-    of_each, random = (
-        actual or [gradients(function, variables)],
-        np.random.default_rng(0),
-    )
+    of_each = actual or [gradients(function, variables)]
+    random = np.random.default_rng(0)
     for index, variable in enumerate(variables):
         direction = random.standard_normal(variable.shape)
         expected = directional_slope(function, [variable], [direction], step)

@@ -175,7 +175,8 @@ def private_uses(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute):
             continue
-        name, owner = node.attr, ast.unparse(node.value)
+        name = node.attr
+        owner = ast.unparse(node.value)
         is_private = name.startswith("_") and not name.startswith("__")
         if is_private and owner not in ("self", "cls", "super()"):
             yield f"{owner}.{name}"
@@ -266,12 +267,11 @@ def files_passed(call: Callable[[], Any]) -> set[str]:
 
 def losses() -> dict[str, Callable[[], Any]]:
     X = np.random.default_rng(0).uniform(-2.0, 2.0, (30, 2))
-    Y, Z = np.sin(X[:, :1]), X[:6]
+    Y = np.sin(X[:, :1])
+    Z = X[:6]
     labels = (Y > 0.0).astype(float)
-    kernel, bernoulli = (
-        gpflow.kernels.SquaredExponential(),
-        gpflow.likelihoods.Bernoulli(),
-    )
+    kernel = gpflow.kernels.SquaredExponential()
+    bernoulli = gpflow.likelihoods.Bernoulli()
     tied = gpflow_pep.ARPEP(kernel, bernoulli, Z.copy(), num_data=30)
     return {
         "PEPRegression": (

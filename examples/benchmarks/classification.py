@@ -32,7 +32,8 @@ from gpflow_pep.models import PEP
 from gpflow_pep.training.starts import kmeans
 
 DATA_SETS = ("banana", "pima", "ionosphere", "spambase")
-NATS, EARLY = 0.5, 1000
+NATS = 0.5
+EARLY = 1000
 ITERATIONS = {"SVGP": 5000, "PEP": 1500}
 MEMORY = 50
 ADAM_RATE = 0.1
@@ -90,10 +91,8 @@ def stepwise(
     loss: Callable[[], tf.Tensor], model: Any, natural: bool, goal: float, limit: float
 ) -> Run:
     """Adam, with natural gradients (0.1) for q or without, until the goal or the limit."""
-    adam, gradient = (
-        tf_keras.optimizers.Adam(ADAM_RATE),
-        gpflow.optimizers.NaturalGradient(0.1),
-    )
+    adam = tf_keras.optimizers.Adam(ADAM_RATE)
+    gradient = gpflow.optimizers.NaturalGradient(0.1)
     if natural:
         for part in (model.q_mu, model.q_sqrt):
             gpflow.set_trainable(part, False)
@@ -196,7 +195,8 @@ def compare(directory: Path, name: str, num_inducing: int, limit: float) -> None
         return in_own_process(run_svgp, task, method, goal, limit)
 
     best = svgp("L-BFGS")
-    goal, early = best.loss.min() + NATS, best.loss[:EARLY].min()
+    goal = best.loss.min() + NATS
+    early = best.loss[:EARLY].min()
     report("SVGP, L-BFGS", best, (goal, early), best)
     for alpha in (0.0, 0.5, 1.0):
         run = in_own_process(run_pep, task, alpha)

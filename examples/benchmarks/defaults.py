@@ -24,7 +24,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "auto": {"alpha": 0.5},
     "nothing set": {},
 }
-NUM_INPUTS, NUM_TEST = 4, 2000
+NUM_INPUTS = 4
+NUM_TEST = 2000
 
 
 def generate(num_rows: int, seed: int) -> tuple[AnyNDArray, AnyNDArray]:

@@ -75,7 +75,8 @@ def tasks(model: PEP) -> dict[str, Callable[[], Any]]:
     def product() -> list[tf.Tensor]:
         return gradient(lambda: tf.add_n(list(map(tf.reduce_sum, gradient(log_z)))))
 
-    log_z, loo = model.pep_log_marginal_likelihood, model.loo_log_density
+    log_z = model.pep_log_marginal_likelihood
+    loo = model.loo_log_density
     left_out = training_loss(model, "loo")
     in_graph = (
         tf.function(lambda: gradient(log_z), autograph=False),

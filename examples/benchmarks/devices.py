@@ -185,7 +185,8 @@ def losses(
     rng = np.random.default_rng(0)
     X = rng.uniform(-2.0, 2.0, (num_rows, 2)).astype(kind)
     Y = (np.sin(X[:, :1]) + 0.1 * rng.standard_normal((num_rows, 1))).astype(kind)
-    labels, counts = (Y > 0.0).astype(kind), np.digitize(Y, [-0.3, 0.3]).astype(kind)
+    labels = (Y > 0.0).astype(kind)
+    counts = np.digitize(Y, [-0.3, 0.3]).astype(kind)
     bands = np.digitize(np.sin(X[:, :1]), [-0.3, 0.3])
     wrong = (rng.random(bands.shape) < 0.05) * rng.integers(1, 3, bands.shape)
     classes = ((bands + wrong) % 3).astype(kind)
@@ -193,7 +194,8 @@ def losses(
         3, gpflow.likelihoods.RobustMax(3, epsilon=0.05)
     )
     Z = X[:num_inducing]
-    blocks, chunk_size = np.arange(num_rows) // 5, -(-num_rows // 3)
+    blocks = np.arange(num_rows) // 5
+    chunk_size = -(-num_rows // 3)
     bernoulli = gpflow.likelihoods.Bernoulli
 
     def regression(**options: Any) -> tuple[Loss, Any]:
@@ -267,7 +269,8 @@ def print_operations() -> None:
         number = f"{double.number} / {single.number}"
         without = len(double.without | single.without)
         loops = len(double.without_in_loops | single.without_in_loops)
-        row_loop, copies = double.in_row_loops.total(), len(double.copied_in_row_loops)
+        row_loop = double.in_row_loops.total()
+        copies = len(double.copied_in_row_loops)
         numbers = (
             f"{without:>8} {loops:>9} {double.num_messages:>9} {row_loop:>9}"
             f" {copies:>7}"

@@ -35,7 +35,9 @@ from gpflow_pep.training.starts import kmeans
 BINARY = ("banana", "pima", "ionosphere", "spambase")
 CLASSES = ("wine", "vowel", "vehicle", "satimage")
 ALPHAS = (0.0, 0.5, 1.0)
-NUM_INDUCING, TURNS, RESTS = 50, 3, 8
+NUM_INDUCING = 50
+TURNS = 3
+RESTS = 8
 
 
 class Evaluated:
@@ -97,7 +99,8 @@ def problems(directory: Path, name: str) -> dict[str, tuple[Any, ...]]:
             )
         }
     problem = load(directory, name, 0)
-    X, Y = problem.X, problem.Y
+    X = problem.X
+    Y = problem.Y
     return {
         "shared": (X, Y, *parts(problem, shared=True)),
         "separate": (X, Y, *parts(problem, shared=False)),
@@ -144,9 +147,11 @@ def table(directory: Path, name: str, length: int) -> None:
             for model in models.values():
                 model.visit()
         reference = models["SVGP"]
-        rest, step = reference.rest(), float(np.median(reference.seconds))
+        rest = reference.rest()
+        step = float(np.median(reference.seconds))
         for label, model in models.items():
-            own_rest, own_step = model.rest(), float(np.median(model.seconds))
+            own_rest = model.rest()
+            own_step = float(np.median(model.seconds))
             print(
                 f"{label:16}{model.first:9.1f}{model.first / reference.first:9.2f}"
                 f"{1e3 * own_step:9.1f}{own_step / step:9.2f}{1e3 * own_rest:9.1f}"

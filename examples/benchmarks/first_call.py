@@ -24,7 +24,8 @@ import numpy as np
 
 from examples.common import arguments, in_own_process, seconds, value_and_gradient
 
-NUM_INDUCING, NUM_INPUTS = 20, 2
+NUM_INDUCING = 20
+NUM_INPUTS = 2
 MODELS = (
     "SGPR",
     "SVGP",
@@ -64,7 +65,8 @@ def create(name: str, num_rows: int) -> tuple[Any, Callable[[], Any]]:
     Y = np.sin(2.0 * X[:, :1]) + 0.3 * rng.standard_normal((num_rows, 1))
     labels = (Y > 0.0).astype(float)
     classes = np.digitize(Y, [-0.4, 0.4]).astype(float)
-    kernel, Z = gpflow.kernels.SquaredExponential(), X[:NUM_INDUCING].copy()
+    kernel = gpflow.kernels.SquaredExponential()
+    Z = X[:NUM_INDUCING].copy()
     likelihoods = gpflow.likelihoods
     if name == "SVGP":
         svgp = gpflow.models.SVGP(kernel, likelihoods.Bernoulli(), Z, num_data=num_rows)
@@ -88,7 +90,8 @@ def first_call(name: str, num_rows: int) -> FirstCall:
     model, loss = create(name, num_rows)
     _first_function()
     both = value_and_gradient(loss, model.trainable_variables)
-    began, processor = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
+    processor = time.process_time()
     graph = both.get_concrete_function().graph
     tracing = time.process_time() - processor
     seconds(both)
@@ -104,7 +107,8 @@ def fit(name: str, num_rows: int) -> Fit:
     from gpflow_pep.training import maximise
 
     _first_function()
-    began, processor = time.perf_counter(), time.process_time()
+    began = time.perf_counter()
+    processor = time.process_time()
     model, _ = create(name, num_rows)
     steps = maximise(model, progress=False).iterations
     return Fit(time.perf_counter() - began, time.process_time() - processor, steps)

@@ -54,7 +54,8 @@ def fit(classes: bool, num_rows: int, options: dict[str, Any]) -> Fit:
         else partial(estimator.predict, return_std=True)
     )
     predict(X_new)
-    record, points = estimator.record_, len(estimator.inducing_variable_.Z.numpy())
+    record = estimator.record_
+    points = len(estimator.inducing_variable_.Z.numpy())
     return Fit(
         total,
         record.seconds,
@@ -75,7 +76,8 @@ def print_bounded(title: str, classes: bool, all_rows: list[int], args: Any) -> 
         for num_inducing in args.inducing:
             options = {**BOUNDS, "num_inducing": num_inducing}
             done = in_own_process(fit, classes, num_rows, options)
-            step, start = done.training / max(done.steps, 1), done.total - done.training
+            step = done.training / max(done.steps, 1)
+            start = done.total - done.training
             print(
                 f"{num_rows:7} {done.points:4} {done.steps:6} {start:7.1f} {step:8.4f}"
                 f" {start + 100 * step:7.0f} {done.predict:8.2f}",

@@ -28,7 +28,10 @@ from gpflow_pep.training.starts import kmeans
 
 DATA_SETS = ("pima", "ionosphere", "banana", "boston", "concrete")
 ALPHAS = (0.0, 0.5, 1.0)
-NUM_INDUCING, MOST_TRAIN, MOST_TEST, MOST_STEPS = 50, 800, 1000, 500
+NUM_INDUCING = 50
+MOST_TRAIN = 800
+MOST_TEST = 1000
+MOST_STEPS = 500
 RULES: dict[str, dict[str, Any]] = {
     "step < 1e-6": {"tolerance": 1e-6},
     f"{WINDOW} steps < {TOLERANCE:.0e}".replace("e-0", "e-"): {
@@ -51,10 +54,8 @@ def train(
     """Evaluations, seconds, log Z, kernel variance and NLPD."""
     X, Y = map(tf.constant, problem.train)
     Z = kmeans(problem.train[0], NUM_INDUCING, seed=0).Z.numpy()
-    kernel, options = (
-        make_kernel("rbf", X.shape[1]),
-        {"inducing_variable": Z, "alpha": alpha},
-    )
+    kernel = make_kernel("rbf", X.shape[1])
+    options = {"inducing_variable": Z, "alpha": alpha}
     if dataset.classes:
         options["likelihood"] = gpflow.likelihoods.Bernoulli()  # the data sets have two
         model: Any = PEPClassification((X, Y), kernel, **options)

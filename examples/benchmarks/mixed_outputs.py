@@ -36,7 +36,10 @@ from gpflow_pep.models import PEP, PEPRegression
 from gpflow_pep.training import maximise
 from gpflow_pep.training.starts import coregionalization, kmeans
 
-NUM_INDUCING, NOISE, PATH_LENGTH, TURNS = 50, 0.1, 8, 3
+NUM_INDUCING = 50
+NOISE = 0.1
+PATH_LENGTH = 8
+TURNS = 3
 #: Adam's, of the path.
 PATH_RATE = 0.02
 SIZES = ("2x4", "4x8", "4x16", "6x12")
@@ -102,7 +105,8 @@ def draw(num_latent: int, num_outputs: int, num_rows: int, gaussian: bool) -> Pr
 
 def path_of(model: Any, compiled: Callable[[], Any], length: int) -> list[list[Any]]:
     """What Adam makes of the variables, one step after the other."""
-    adam, path = tf.optimizers.Adam(PATH_RATE), []
+    adam = tf.optimizers.Adam(PATH_RATE)
+    path = []
     for _ in range(length):
         path.append([variable.numpy() for variable in model.trainable_variables])
         _, gradients = compiled()
@@ -140,7 +144,9 @@ def step_times(
 
 def floor(problem: Problem) -> float:
     """Milliseconds of the products of the closed form's value and gradient."""
-    Q, M, N = problem.mixing.shape[1], NUM_INDUCING, len(problem.X)
+    Q = problem.mixing.shape[1]
+    M = NUM_INDUCING
+    N = len(problem.X)
     B = tf.random.normal([4 * M, 4 * M], dtype=tf.float64)
     A = tf.random.normal([4 * M, N], dtype=tf.float64)
     largest = tf.function(lambda: tf.matmul(B, A))
@@ -158,10 +164,8 @@ def floor(problem: Problem) -> float:
 
 def best_q(model: gpflow.models.SVGP, data: Any, num_steps: int) -> float:
     """The bound of SVGP at the best q."""
-    loss, natural = (
-        model.training_loss_closure(data),
-        gpflow.optimizers.NaturalGradient(0.3),
-    )
+    loss = model.training_loss_closure(data)
+    natural = gpflow.optimizers.NaturalGradient(0.3)
     for _ in range(num_steps):
         natural.minimize(loss, [(model.q_mu, model.q_sqrt)])
     return float(model.elbo(data))
@@ -171,13 +175,12 @@ def train_svgp(
     problem: Problem, rate: float, num_steps: int
 ) -> list[tuple[float, float]]:
     """Processor time and bound after each step."""
-    model, data = problem.svgp(), (problem.X, problem.Y)
+    model = problem.svgp()
+    data = (problem.X, problem.Y)
     for parameter in (model.q_mu, model.q_sqrt):
         gpflow.set_trainable(parameter, False)
-    natural, adam = (
-        gpflow.optimizers.NaturalGradient(NATURAL_RATE),
-        tf.optimizers.Adam(rate),
-    )
+    natural = gpflow.optimizers.NaturalGradient(NATURAL_RATE)
+    adam = tf.optimizers.Adam(rate)
     evaluate = value_and_gradient(
         model.training_loss_closure(data, compile=False), model.trainable_variables
     )
@@ -192,7 +195,8 @@ def train_svgp(
         adam.apply_gradients(zip(gradients, model.trainable_variables))
         return value
 
-    trace, spent = [], 0.0
+    trace = []
+    spent = 0.0
     for k in range(num_steps):
         start = time.process_time()
         value = -float(step())
@@ -223,7 +227,8 @@ def first_time(trace: list[tuple[float, float]], level: float) -> float:
 def evaluations(problem: Problem, args: Any) -> dict[str, tuple[float, float]]:
     """Milliseconds and bound of each model."""
     data = problem.X, problem.Y
-    svgp, models = problem.svgp(), problem.models(args.alpha)
+    svgp = problem.svgp()
+    models = problem.models(args.alpha)
     for model in (svgp, *models.values()):
         model.kernel.W.assign(problem.mixing)
     bounds = {"SVGP": best_q(svgp, data, BEST_Q_STEPS)}

@@ -56,7 +56,8 @@ def load(directory: Path, name: str, seed: int) -> Labelled:
         X, Y = read(directory, name)
     if name == "vowel":
         first_six = Y[:, 0] < 6
-        X, Y = X[first_six], Y[first_six]
+        X = X[first_six]
+        Y = Y[first_six]
     return split(X, Y, DATA_SETS[name][0], seed)
 
 
@@ -67,13 +68,15 @@ def split(X: np.ndarray, Y: np.ndarray, train_size: float, seed: int) -> Labelle
     X, X_test, Y, Y_test = train_test_split(
         X, Y, train_size=train_size, random_state=seed, stratify=Y
     )
-    mean, scale = X.mean(0), np.where(X.std(0) > 0.0, X.std(0), 1.0)
+    mean = X.mean(0)
+    scale = np.where(X.std(0) > 0.0, X.std(0), 1.0)
     return Labelled((X - mean) / scale, Y, (X_test - mean) / scale, Y_test)
 
 
 def parts(problem: Labelled, shared: bool) -> tuple[Any, Any, Any]:
     """Kernel, likelihood and inducing variables that all start from."""
-    num_classes, num_inducing = int(problem.Y.max()) + 1, round(0.05 * len(problem.Y))
+    num_classes = int(problem.Y.max()) + 1
+    num_inducing = round(0.05 * len(problem.Y))
     Z = kmeans(problem.X, num_inducing, seed=0).Z.numpy()
     likelihood = gpflow.likelihoods.MultiClass(num_classes)
     if shared:
@@ -99,7 +102,8 @@ def scores(model: Any, problem: Labelled) -> tuple[float, float]:
         ).numpy()
         for label in range(int(problem.Y.max()) + 1)
     ]
-    log_probability, labels = np.stack(columns, axis=1), problem.Y_test.astype(int)
+    log_probability = np.stack(columns, axis=1)
+    labels = problem.Y_test.astype(int)
     error = np.mean(np.argmax(log_probability, axis=1) != labels[:, 0])
     return float(error), -float(
         np.mean(np.take_along_axis(log_probability, labels, axis=1))
@@ -168,7 +172,8 @@ def compare(directory: Path, name: str, shared: bool, num_splits: int) -> None:
     _, _, reference, _, reference_evaluations = np.mean(totals["SVGP"], axis=0)
     for label, rows in totals.items():
         error, nlpd, seconds, first, evaluations = np.mean(rows, axis=0)
-        one, reference_one = seconds / evaluations, reference / reference_evaluations
+        one = seconds / evaluations
+        reference_one = reference / reference_evaluations
         print(
             f"{label:20}{error:9.3f}{nlpd:9.3f}{seconds:9.1f}{seconds / reference:9.2f}"
             f"{first:9.1f}{evaluations:9.0f}{1e3 * one:9.1f}{one / reference_one:9.2f}",

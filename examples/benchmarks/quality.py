@@ -333,7 +333,8 @@ def draw(found: pd.DataFrame, name: str, path: Path) -> None:
         axes.set_xlim(left=TIMES[0] / 4.0)
         axes.set(ylabel="test error rate" if classes else title)
         values = of_set[score]
-        low, high = values.min(), np.quantile(values, 0.9)
+        low = values.min()
+        high = np.quantile(values, 0.9)
         axes.set_ylim(low - 0.05 * (high - low), high)
         plotting.tidy(axes)
     panels[0].set_title(name, loc="left")
@@ -376,7 +377,8 @@ def main() -> None:
         quick={"sets": ["friedman/300"], "seconds": [1.0], "most": 4},
     )
     if args.table is None:
-        cells, left_out = grid(args.sets, args.methods, args.seconds, args.most), {}
+        cells = grid(args.sets, args.methods, args.seconds, args.most)
+        left_out = {}
         for cell in cells:
             library = cell.method.split()[0]
             if library not in left_out:

@@ -42,7 +42,8 @@ class Curve:
     """
 
     def __init__(self, limit: float, score: Callable[..., Any]) -> None:
-        self.limit, self.score = limit, score
+        self.limit = limit
+        self.score = score
         self.points: list[Point] = []
         self.begin()
 

@@ -124,7 +124,8 @@ def run(path: str) -> None:
             given[name].item() for name in ("limit", "rate", "classes")
         )
     curve = Curve(limit, lambda *prediction: prediction)
-    data, model = gpjax.Dataset(X=X, y=Y), joint_model(X.shape[1], classes)
+    data = gpjax.Dataset(X=X, y=Y)
+    model = joint_model(X.shape[1], classes)
     if rate:
         stochastic(curve, data, Xnew, Z, model, rate)
     else:

@@ -48,7 +48,9 @@ from gpflow_pep.training.starts import kmeans
 NOISE_VARIANCE = 0.1
 NEIGHBOURS = 10
 #: Of labels, which say less than numbers; and how they are trained.
-NEAR_LABELS, NEAR_RATE, NEAR_STEPS = 20, 0.3, 500
+NEAR_LABELS = 20
+NEAR_RATE = 0.3
+NEAR_STEPS = 500
 BATCH_SIZE = 1000
 #: Rows that k-means chooses inducing inputs from.
 MOST_FOR_CENTRES = 10_000
@@ -134,7 +136,8 @@ def sgpr(setting: Setting) -> None:
         setting.centres(),
         noise_variance=NOISE_VARIANCE,
     )
-    scipy, scores = gpflow.optimizers.Scipy(), partial(moments, model, setting.Xnew)
+    scipy = gpflow.optimizers.Scipy()
+    scores = partial(moments, model, setting.Xnew)
 
     def call_back(step: int, variables: Any, values: Any) -> None:
         for variable, value in zip(variables, values, strict=True):
@@ -163,10 +166,8 @@ def svgp(setting: Setting) -> None:
     )
     for parameter in (model.q_mu, model.q_sqrt):
         gpflow.set_trainable(parameter, False)
-    adam, natural = (
-        tf_keras.optimizers.Adam(rate),
-        gpflow.optimizers.NaturalGradient(NATURAL),
-    )
+    adam = tf_keras.optimizers.Adam(rate)
+    natural = gpflow.optimizers.NaturalGradient(NATURAL)
 
     @tf.function(autograph=False)
     def step(batch: Any) -> None:
@@ -176,7 +177,8 @@ def svgp(setting: Setting) -> None:
         natural.minimize(loss, [(model.q_mu, model.q_sqrt)])
         adam.minimize(loss, model.trainable_variables)
 
-    number, epochs = 0, setting.batches()
+    number = 0
+    epochs = setting.batches()
     try:
         for epoch in range(10**6):
             for batch in epochs(epoch).prefetch(2):
@@ -260,7 +262,8 @@ def boosting(setting: Setting) -> None:
     rows.
     """
     X, Y = setting.problem.train
-    y, rate = Y[:, 0], float(setting.cell.method.split()[-1])
+    y = Y[:, 0]
+    rate = float(setting.cell.method.split()[-1])
     kept = np.random.default_rng(0).random(len(X)) >= HELD_OUT
     kind = (
         HistGradientBoostingClassifier
@@ -270,7 +273,8 @@ def boosting(setting: Setting) -> None:
     model = kind(
         learning_rate=rate, warm_start=True, early_stopping=False, random_state=0
     )
-    best, best_loss = None, np.inf
+    best = None
+    best_loss = np.inf
     num_trees = 10
     while num_trees <= MOST_TREES and not setting.curve.is_over:
         model.set_params(max_iter=num_trees).fit(X[kept], y[kept])
@@ -301,7 +305,8 @@ def pep(setting: Setting) -> None:
     and with near rows whose number and noise rows that are left out choose: once, as a
     part of training.
     """
-    cell, curve = setting.cell, setting.curve
+    cell = setting.cell
+    curve = setting.curve
     model = PEPRegression(
         setting.problem.train,
         setting.kernel,

@@ -57,7 +57,8 @@ def task(name: str, side: str, fraction: float, num_rows: int, seed: int) -> Tas
     """Rows of unit scale, a quarter of them held out, and outliers among the others."""
     random = np.random.default_rng(seed)
     X, Y = DATA[name](num_rows, random)
-    train, test = slice(len(X) // 4, None), slice(len(X) // 4)
+    train = slice(len(X) // 4, None)
+    test = slice(len(X) // 4)
     X = (X - X[train].mean(axis=0)) / X[train].std(axis=0)
     Y = (Y - Y[train].mean()) / Y[train].std()
     shift = random.uniform(3.0, 8.0, Y[train].shape)

@@ -40,7 +40,9 @@ from gpflow_pep.training import maximise, select_alpha
 from gpflow_pep.training.starts import kmeans
 
 ALPHAS = (0.0, 0.5, 1.0)
-TRAIN, HELD_OUT, NUM_INDUCING = 300, 1000, 15
+TRAIN = 300
+HELD_OUT = 1000
+NUM_INDUCING = 15
 OWN: dict[str, Callable[..., Any]] = {
     "diabetes": sklearn.datasets.load_diabetes,
     "breast_cancer": sklearn.datasets.load_breast_cancer,
@@ -93,7 +95,8 @@ def choose(
     """The power that is chosen, and the negative log density of the held-out rows at
     each.
     """
-    model, optimizer = build(problem, classes, seed), gpflow.optimizers.Scipy()
+    model = build(problem, classes, seed)
+    optimizer = gpflow.optimizers.Scipy()
     scores: dict[float, float] = {}
 
     def train(model: Any) -> None:

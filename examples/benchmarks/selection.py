@@ -63,7 +63,8 @@ def one_rule(name: str, args: argparse.Namespace) -> tuple[float, float, str]:
     rule = rules(data, args.inducing, kernel)[name]
     start = time.perf_counter()
     chosen = rule()
-    seconds, peak = time.perf_counter() - start, peak_gibibytes()
+    seconds = time.perf_counter() - start
+    peak = peak_gibibytes()
     if chosen is None:
         return seconds, peak, ""
     D = project(whiten(chosen, kernel).W, chosen, kernel, data[0][:10_000]).D

@@ -30,7 +30,9 @@ from gpflow.base import AnyNDArray
 from examples.common import arguments
 from gpflow_pep.estimators import PEPRegressor, SeparateRegressors
 
-NEW_ROWS, FEATURES, MISSING = 400, 200, 0.3
+NEW_ROWS = 400
+FEATURES = 200
+MISSING = 0.3
 #: Kind, targets, rows, inputs.
 TABLES = (
     ("designed", 2, 512, 8),
@@ -111,7 +113,8 @@ def designed(X: AnyNDArray, P: int, rng: np.random.Generator) -> AnyNDArray:
 
 
 def spectra(X: AnyNDArray, P: int, rng: np.random.Generator) -> AnyNDArray:
-    wavelengths, x = np.linspace(0.0, 1.0, P), 0.5 * (X + 1.0)
+    wavelengths = np.linspace(0.0, 1.0, P)
+    x = 0.5 * (X + 1.0)
     f = np.exp(-((wavelengths - x[:, :1]) ** 2) / 0.02) + x[:, 1:2] * wavelengths
     return f + 0.02 * rng.standard_normal(f.shape)
 
@@ -178,7 +181,8 @@ def main() -> None:
     for seed, (kind, P, N, D) in enumerate(TABLES):
         if kind not in args.names:
             continue
-        P, N = args.targets or P, args.rows or N
+        P = args.targets or P
+        N = args.rows or N
         found = run(generate(kind, P, N, D, seed), args.max_iterations)
         best = min(found[name][0] for name in names[:3])
         losses.append(found["default"][0] - best)

@@ -69,7 +69,8 @@ def models(
     """Models by name, with their powers, of GPflow's default float."""
     kind = gpflow.default_float()
     X, Y, labels, counts, _ = (part.astype(kind) for part in data)
-    Z, blocks = X[:num_inducing], np.arange(len(X)) // 5
+    Z = X[:num_inducing]
+    blocks = np.arange(len(X)) // 5
     classes = np.digitize(Y, [-0.3, 0.3]).astype(kind)
     likelihoods = gpflow.likelihoods
 
@@ -180,7 +181,8 @@ def collapsed_bound(
     summed: Any,
 ) -> float:
     """log Z of regression, with some products in other precisions."""
-    X, Y = data.X.astype(float), data.Y.astype(float)
+    X = data.X.astype(float)
+    Y = data.Y.astype(float)
     kernel = gpflow.kernels.SquaredExponential(lengthscales=lengthscale)
     L = np.linalg.cholesky(kernel(X[:M]).numpy() + Z_JITTER * np.eye(M))
     W = scipy.linalg.solve_triangular(L, np.eye(M), lower=True)
@@ -213,7 +215,8 @@ def print_ensemble(num_rows: int, num_inducing: int) -> None:
     )
     for lengthscale, noise, alpha in cells():
         setting = data, num_inducing, lengthscale, noise, alpha
-        double, single = np.float64, np.float32
+        double = np.float64
+        single = np.float32
         exact = collapsed_bound(*setting, double, double)
         losses = [
             abs(collapsed_bound(*setting, *precisions) - exact) / num_rows

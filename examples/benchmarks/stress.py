@@ -125,7 +125,8 @@ def random_starts(model: PEP, evaluate: Callable[[], tf.Tensor], number: int) ->
     prior.
     """
     variance = float(model.kernel.variance.numpy())
-    nu, tau = model.sites.nu, model.sites.tau
+    nu = model.sites.nu
+    tau = model.sites.tau
     size = nu.numpy().shape
     found = 0
     for seed in range(number):
@@ -146,7 +147,8 @@ def follow(model: PEP, evaluate: Callable[[], tf.Tensor]) -> str:
     goal = float(model.alpha.numpy())
     model.alpha.assign(0.0)
     model.update_sites(fresh=True)
-    problem, start = model.site_problem(), tf.stack(model.read_sites())
+    problem = model.site_problem()
+    start = tf.stack(model.read_sites())
     s = model.posterior().predict_f(problem.rows.X)[1].numpy()
     units = np.stack([np.sqrt(1.0 / s), 1.0 / s]).ravel()
 
@@ -163,12 +165,14 @@ def follow(model: PEP, evaluate: Callable[[], tf.Tensor]) -> str:
         )
         return change.numpy() / units if proper else np.full_like(x, 1e3)
 
-    x, reached = start.numpy().ravel() / units, 0.0
+    x = start.numpy().ravel() / units
+    reached = 0.0
     for alpha in goal * np.linspace(0.0, 1.0, 21)[1:]:
         solved = scipy.optimize.root(residual, x, (alpha,), options={"xtol": 1e-10})
         if np.max(np.abs(residual(solved.x, alpha))) > 1e-8:
             break
-        x, reached = solved.x, alpha
+        x = solved.x
+        reached = alpha
     jacobian = scipy.optimize.approx_fprime(x, residual, 1e-6, reached)
     largest = 1.0 + np.max(np.linalg.eigvals(jacobian).real)
     model.alpha.assign(goal)

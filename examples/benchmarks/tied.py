@@ -21,7 +21,9 @@ import tensorflow as tf
 from examples.common import arguments, seconds_by_turns, value_and_gradient
 from gpflow_pep.models import APEP, ARPEP, PEP, RPAPEP
 
-BATCH, NUM_INDUCING, NUM_DATA = 200, 200, 60_000
+BATCH = 200
+NUM_INDUCING = 200
+NUM_DATA = 60_000
 
 
 def batch_loss(

@@ -43,7 +43,8 @@ def milliseconds(case: Case, repeats: int = 5) -> float:
     rng = np.random.default_rng(0)
     mean = tf.constant(rng.standard_normal((ROWS, case.num_latent)))
     variance = tf.constant(rng.uniform(0.1, 3.0, (ROWS, case.num_latent)))
-    X, Y = tf.zeros((ROWS, 1), tf.float64), tf.constant(np.tile(case.target, (ROWS, 1)))
+    X = tf.zeros((ROWS, 1), tf.float64)
+    Y = tf.constant(np.tile(case.target, (ROWS, 1)))
     likelihood = case.create()
     compiled = tf.function(
         lambda: tilted_derivatives(likelihood, X, mean, variance, Y, 0.5)

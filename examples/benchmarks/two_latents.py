@@ -46,10 +46,8 @@ def milliseconds_of_integrals(model: pep.PEP, repeats: int) -> float:
     X, Y = model.data
     size = [int(X.shape[0]), 2]
     mean = np.array(TWO_LATENTS[type(model.likelihood).__name__].means)
-    mean, variance = (
-        mean + 0.5 * rng.standard_normal(size),
-        rng.uniform(0.01, 0.3, size),
-    )
+    mean = mean + 0.5 * rng.standard_normal(size)
+    variance = rng.uniform(0.01, 0.3, size)
     compiled = tf.function(
         lambda: pep.likelihoods.tilted_derivatives(
             model.likelihood,

@@ -63,7 +63,8 @@ def fit(problem: Labelled, likelihood: str) -> tuple[float, float, float]:
     began = time.perf_counter()
     estimator = PEPClassifier(likelihood=likelihood, alpha=0.5, random_state=0)
     estimator.fit(problem.X, problem.Y[:, 0])
-    seconds, labels = time.perf_counter() - began, problem.Y_test[:, 0]
+    seconds = time.perf_counter() - began
+    labels = problem.Y_test[:, 0]
     error = 1.0 - estimator.score(problem.X_test, labels)
     return -estimator.log_score(problem.X_test, labels), error, seconds
 

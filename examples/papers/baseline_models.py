@@ -31,7 +31,8 @@ class OnAllRows(gpflow.models.GPModel, InternalDataTrainingLossMixin):
         super().__init__(
             inner.kernel, inner.likelihood, num_latent_gps=inner.num_latent_gps
         )
-        self.data, self.inner = data, inner
+        self.data = data
+        self.inner = inner
 
     @property
     def alpha(self) -> Any:
@@ -61,7 +62,9 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
     differentiation, and exact.
     """
 
-    TOLERANCE, MAX_STEPS, MIN_CURVATURE = 1e-10, 100, 1e-10
+    TOLERANCE = 1e-10
+    MAX_STEPS = 100
+    MIN_CURVATURE = 1e-10
 
     def __init__(
         self, data: Any, kernel: Any, likelihood: Any, num_latent: int
@@ -85,7 +88,8 @@ class Laplace(gpflow.models.GPModel, InternalDataTrainingLossMixin):
             raise ValueError(
                 "full_cov: got True, expected False: only marginals are here."
             )
-        K, L = self._prior(), self.num_latent_gps
+        K = self._prior()
+        L = self.num_latent_gps
         _, gradient, R = self._likelihood_terms(self._mode(K))
         cross = self.kernel(self.data[0], Xnew)
         rows = tf.reshape(tf.einsum("ns,nlk->nksl", cross, R), [tf.size(gradient), -1])

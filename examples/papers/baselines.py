@@ -42,7 +42,10 @@ TIED = {"APEP": APEP, "ARPEP": ARPEP, "RPAPEP": RPAPEP}
 FIRST_ROWS = 200
 #: How often the informative vector machine chooses rows and trains on them.
 IVM_ROUNDS = 2
-BURN_IN, SAMPLES, THIN, LEAPFROG_STEPS = 150, 150, 5, 10
+BURN_IN = 150
+SAMPLES = 150
+THIN = 5
+LEAPFROG_STEPS = 10
 
 
 class Model(NamedTuple):
@@ -198,7 +201,8 @@ def _gibbs_of_ep(
     approximates.
     """
     trained = fit("PEP", task, 1.0, budget, kernel)
-    model, began = trained.model, time.perf_counter()
+    model = trained.model
+    began = time.perf_counter()
     sparse = model.kernel, task.likelihood, model.inducing_variable
     draws = gibbs.sample(*sparse, (task.X, task.Y), task.seed)
     seconds = trained.seconds + time.perf_counter() - began
@@ -227,7 +231,8 @@ def _rows(task: Task, chosen: AnyNDArray) -> Task:
 
 
 def _ivm(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) -> Fitted:
-    own, seconds = kernel(task.X.shape[1]), 0.0
+    own = kernel(task.X.shape[1])
+    seconds = 0.0
     for _ in range(IVM_ROUNDS):
         began = time.perf_counter()
         chosen = ivm(
@@ -239,10 +244,8 @@ def _ivm(task: Task, alpha: float | None, budget: Budget, kernel: MakeKernel) ->
         )
         seconds += time.perf_counter() - began
         compiled, fitted = _on_rows(_rows(task, chosen.Z.numpy()), budget, kernel)
-        own, seconds = (
-            gpflow.utilities.deepcopy(compiled.model.kernel),
-            seconds + fitted.seconds,
-        )
+        own = gpflow.utilities.deepcopy(compiled.model.kernel)
+        seconds = seconds + fitted.seconds
     return fitted._replace(seconds=seconds)
 
 
@@ -268,7 +271,8 @@ def _label_regression(
     """Labels as numbers ±1, a column for each of several classes; the largest is the
     class.
     """
-    L, labels = task.num_latent, task.Y[:, 0].astype(int)
+    L = task.num_latent
+    labels = task.Y[:, 0].astype(int)
     targets = 2.0 * np.eye(task.num_classes)[labels] - 1.0
     numbers = task._replace(Y=targets if L > 1 else targets[:, 1:], num_classes=0)
     compiled = started("PEP", numbers, alpha or 0.0, kernel)

@@ -42,7 +42,9 @@ TEST_FRACTION = 0.1
 #: Gives SVGP more steps: those of L-BFGS move q as well.
 SVGP_TIMES = 5
 #: The synthetic data of section 4.1.
-ROWS, INPUTS, NOISE = 1000, 5, 0.1
+ROWS = 1000
+INPUTS = 5
+NOISE = 0.1
 #: GPflow's probit link is squeezed by so much at both ends.
 SQUEEZE = 1e-3
 
@@ -127,7 +129,8 @@ def _baselines(
 
 
 def _quick() -> list[Cell]:
-    pep, both = {"PEP": FEW_ALPHAS}, {"PEP": (0.0, 0.5, 1.0), "SVGP": (None,)}
+    pep = {"PEP": FEW_ALPHAS}
+    both = {"PEP": (0.0, 0.5, 1.0), "SVGP": (None,)}
     steps = 60
     return [
         *_cells("regression", _capped(REGRESSION, 400), range(2), (10, 30), pep, steps),
@@ -152,7 +155,8 @@ def _quick() -> list[Cell]:
 def _reduced() -> list[Cell]:
     pep = {"PEP": (0.0, 0.05, 0.2, 0.5, 0.8, 1.0)}
     both = {**pep, "SVGP": (None,)}
-    steps, cells = 150, []
+    steps = 150
+    cells = []
     for splits in (range(2), range(2, 5), range(5, 10)):
         cells += [
             *_cells(
@@ -210,7 +214,8 @@ def _reduced() -> list[Cell]:
 def _full() -> list[Cell]:
     pep = {"PEP": PAPER_ALPHAS}
     both = {**pep, "SVGP": (None,)}
-    steps, cells = 2000, []
+    steps = 2000
+    cells = []
     for split in range(20):
         one = range(split, split + 1)
         cells += [
@@ -321,7 +326,8 @@ def synthetic(cell: Cell) -> dict[str, float]:
     problem = Problem((X[:num_train], Y[:num_train]), (X[num_train:], Y[num_train:]))
     task = task_of(problem, cell, 0)
     fitted = baselines.fit(cell.method, task, cell.alpha, Budget(cell.steps))
-    found, trained = outcome(fitted, problem, task), fitted.model
+    found = outcome(fitted, problem, task)
+    trained = fitted.model
     if cell.method != "PEP":
         return found
     exact = gpflow.models.GPR(
@@ -398,11 +404,13 @@ def standard_ep(
         B = np.eye(len(K)) + K * tau
         covariance = np.linalg.solve(B, K)
         s = np.diag(covariance)
-        cavity_tau, cavity_nu = 1.0 / s - tau, (covariance @ nu) / s - nu
+        cavity_tau = 1.0 / s - tau
+        cavity_nu = (covariance @ nu) / s - nu
         if np.min(s) <= 0.0 or np.min(cavity_tau) <= 0.0:
             step *= 0.5
             continue
-        v, m = 1.0 / cavity_tau, cavity_nu / cavity_tau
+        v = 1.0 / cavity_tau
+        m = cavity_nu / cavity_tau
         z = y * m / np.sqrt(1.0 + v)
         Z = SQUEEZE + (1.0 - 2.0 * SQUEEZE) * special.ndtr(z)
         slope = (1.0 - 2.0 * SQUEEZE) * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi) / Z
@@ -410,7 +418,8 @@ def standard_ep(
         second = -slope * (z + slope) / (1.0 + v)
         new_tau = -second / (1.0 + second * v)
         new = np.stack([new_tau * m + first * (1.0 + new_tau * v), new_tau])
-        old, step = trial, min(0.7, 1.5 * step)
+        old = trial
+        step = min(0.7, 1.5 * step)
         if np.sum(np.max(np.abs(new - old), axis=1)) < tolerance:
             break
     else:

@@ -22,7 +22,9 @@ from examples.papers.summaries import (
 )
 from gpflow_pep.plotting import figure, tidy
 
-VFE, MIDDLE, EP = "PEP 0", "PEP 0.5", "PEP 1"
+VFE = "PEP 0"
+MIDDLE = "PEP 0.5"
+EP = "PEP 1"
 PAIRS = ((MIDDLE, VFE), (MIDDLE, EP), (EP, VFE))
 #: Metrics of the two studies, lower is better.
 METRICS = {"regression": ("smse", "smll"), "classification": ("error_rate", "nlpd")}

@@ -17,7 +17,9 @@ def predict(problem: Any) -> dict[str, Any]:
     """Train on X and y, and predict X_new: the arrays of the answer, by their names."""
     from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 
-    X, y, X_new = problem["X"], problem["y"], problem["X_new"]
+    X = problem["X"]
+    y = problem["y"]
+    X_new = problem["X_new"]
     began = time.process_time()
     if problem["classes"]:
         model = PEPClassifier(random_state=0).fit(X, y.astype(int))

@@ -19,7 +19,9 @@ from gpflow_pep.likelihoods import class_probabilities
 Data = tuple[AnyNDArray, AnyNDArray]
 #: Of all rows and u once each; the first are left out, and of the others one of ten is
 #: kept.
-SWEEPS, BURN_IN, THIN = 2000, 500, 10
+SWEEPS = 2000
+BURN_IN = 500
+THIN = 10
 #: A residual variance; GPflow's jitter leaves no less.
 LEAST = 1e-6
 
@@ -45,7 +47,8 @@ def two_pieces(
     :param above: The weight above it.
     :param uniform: In (0, 1), what makes them random.
     """
-    lower, upper = below * special.ndtr(threshold), above * special.ndtr(-threshold)
+    lower = below * special.ndtr(threshold)
+    upper = above * special.ndtr(-threshold)
     place = uniform * (lower + upper)
     is_below = place < lower
     share = np.where(is_below, place / below, (lower + upper - place) / above)
@@ -63,8 +66,10 @@ def sweep(
     """Each value of f [N, C] anew, given the others of its row; in place."""
     mean, deviation = prior  # [N, C] and [N]: given u
     N, C = f.shape
-    rows, own = np.arange(N), np.arange(C) == labels[:, None]
-    right, wrong = 1.0 - epsilon, epsilon / (C - 1)
+    rows = np.arange(N)
+    own = np.arange(C) == labels[:, None]
+    right = 1.0 - epsilon
+    wrong = epsilon / (C - 1)
     for k in range(C):
         others = np.delete(f, k, axis=1)
         largest = others.max(axis=1)
@@ -85,12 +90,14 @@ def sample(
 ) -> AnyNDArray:
     """Draws of v given the labels, [draws, M, C]."""
     (X, Y), C = data, likelihood.num_classes
-    labels, epsilon = Y[:, 0].astype(int), float(likelihood.invlink.epsilon.numpy())
+    labels = Y[:, 0].astype(int)
+    epsilon = float(likelihood.invlink.epsilon.numpy())
     rng = np.random.default_rng(seed)
     B, variance = residual(kernel, Z, X)
     scaled = B / variance[:, None]
     precision = np.linalg.cholesky(np.eye(B.shape[1]) + B.T @ scaled)
-    v, f = np.zeros((B.shape[1], C)), rng.standard_normal((len(X), C))
+    v = np.zeros((B.shape[1], C))
+    f = rng.standard_normal((len(X), C))
     draws = []
     for number in range(SWEEPS):
         sweep(f, (B @ v, np.sqrt(variance)), labels, epsilon, rng)

@@ -39,7 +39,8 @@ from rich.progress import (
 from examples.common import arguments
 from examples.data_sets import DIRECTORY
 
-JOURNAL, TABLE = "cells.jsonl", "results.csv"
+JOURNAL = "cells.jsonl"
+TABLE = "results.csv"
 PACKAGES = ("gpflow_pep", "gpflow", "tensorflow", "numpy", "scipy")
 #: Of TensorFlow and of linear algebra, in each process.
 ONE_THREAD = (

@@ -183,7 +183,9 @@ def _scores(
     problem: Problem, mean: Any, sd: Any, density: Any = None
 ) -> dict[str, float]:
     """Of normal densities, unless the log density of each row is given."""
-    Y, mean, sd = problem.test[1][:, 0], np.ravel(mean), np.ravel(sd)
+    Y = problem.test[1][:, 0]
+    mean = np.ravel(mean)
+    sd = np.ravel(sd)
     density = norm.logpdf(Y, mean, sd) if density is None else np.asarray(density)
     ends = np.stack(norm.interval(0.9, mean, sd), axis=1)
     rmse = np.sqrt(np.mean((Y - mean) ** 2))
@@ -277,7 +279,8 @@ def point_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
     N = len(problem.train[0])
     for M in (25, 50, 100, 200, 400):
         model, seconds = _fit(problem, M, 0.5)
-        row, loo = _of_model(problem, model), -float(np.mean(model.loo_log_density()))
+        row = _of_model(problem, model)
+        loo = -float(np.mean(model.loo_log_density()))
         numbers = model.inducing_variable.Z.numpy().size
         optimism = (row["nlpd"] - loo) * N / numbers
         yield f"M = {M}", {**row, "seconds": seconds, "loo": loo, "optimism": optimism}

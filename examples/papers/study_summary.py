@@ -50,7 +50,8 @@ def _beside(rows: pd.DataFrame, rule: str) -> str:
     differences = _differences(rows, rule).drop(
         columns=[rule, HINDSIGHT], errors="ignore"
     )
-    sets, better = differences.count(), (differences > 0).sum()
+    sets = differences.count()
+    better = (differences > 0).sum()
     splits = rows.pivot_table(
         index="rule", columns="data", values="split", aggfunc="nunique"
     )
@@ -129,7 +130,8 @@ def _score_table(rows: pd.DataFrame, wide: dict[str, pd.DataFrame]) -> pd.DataFr
 
 def _range_of_splits(splits: pd.Series) -> str:
     """Write how many splits the data sets have, such as "3 splits"."""
-    least, most = splits.min(), splits.max()
+    least = splits.min()
+    most = splits.max()
     if least < most:
         return f"{least} to {most} splits"
     return "1 split" if most == 1 else f"{most} splits"

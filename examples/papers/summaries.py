@@ -29,7 +29,8 @@ class Interval(NamedTuple):
 
 def mean_interval(values: Sequence[float] | AnyNDArray) -> Interval:
     """A mean and Student's 95% interval of it; infinite for a single value."""
-    count, mean = len(values), float(np.mean(values))
+    count = len(values)
+    mean = float(np.mean(values))
     if count < 2:
         return Interval(mean, -np.inf, np.inf)
     half = float(t.ppf(0.975, count - 1) * np.std(values, ddof=1) / np.sqrt(count))
@@ -88,10 +89,14 @@ def wins(wide: pd.DataFrame, better: str, worse: str) -> Wins:
     ties = int(np.sum(wide[better] == wide[worse]))
     won = float(np.sum(wide[better] < wide[worse])) + 0.5 * ties
     # Wilson's interval, of halves too.
-    share, n, square = won / len(wide), len(wide), float(norm.ppf(0.975) ** 2)
-    middle, scale = share + square / (2.0 * n), 1.0 + square / n
+    share = won / len(wide)
+    n = len(wide)
+    square = float(norm.ppf(0.975) ** 2)
+    middle = share + square / (2.0 * n)
+    scale = 1.0 + square / n
     width = np.sqrt(square * (share * (1.0 - share) / n + square / (4.0 * n**2)))
-    low, high = max((middle - width) / scale, 0.0), min((middle + width) / scale, 1.0)
+    low = max((middle - width) / scale, 0.0)
+    high = min((middle + width) / scale, 1.0)
     return Wins(won, n, ties, Interval(share, low, high))
 
 

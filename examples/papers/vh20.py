@@ -113,7 +113,8 @@ def load(directory: Path, name: str, split: int) -> Labelled:
         )  # classes come in the order of their names, of which "10" is before "2"
         labels = np.array(dataset.classes, dtype=float)[dataset.Y[:, 0].astype(int)]
     if name == "vowel":
-        X, labels = X[labels < 6], labels[labels < 6]
+        X = X[labels < 6]
+        labels = labels[labels < 6]
     return labelled(
         X, labels.astype(float), random_rows(X, DATA_SETS[name], split, labels)
     )
@@ -189,7 +190,8 @@ def along_the_run(directory: Path, cell: Cell) -> Outcome:
 
     train(1, None)  # compiles
     model = started(cell.method, task, cell.alpha, kernel).model
-    scoring, began = 0.0, time.process_time()
+    scoring = 0.0
+    began = time.process_time()
 
     def look(step: Step) -> None:
         nonlocal scoring

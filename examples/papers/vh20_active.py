@@ -24,10 +24,13 @@ from gpflow_pep.training import maximise
 from gpflow_pep.training.starts import kmeans, predictive_entropy
 
 #: Rows that train at first, that may get a label, and that are held out (section 5.6).
-TRAIN, POOL, TEST = 100, 400, 500
+TRAIN = 100
+POOL = 400
+TEST = 500
 NUM_INDUCING = 10
 #: Steps of L-BFGS before the first label, and after each (the paper's, of PEP).
-FIRST_STEPS, STEPS = 50, 5
+FIRST_STEPS = 50
+STEPS = 5
 NUM_CLASSES = 3
 #: Every so many labels there is a row in the table.
 SCORED = 5
@@ -71,7 +74,8 @@ def _learner(kernel: MakeKernel) -> Learner:
 
     @tf.function(autograph=False)
     def look() -> tuple[tf.Tensor, tf.Tensor]:
-        pool, held = inputs[:POOL], inputs[POOL:]
+        pool = inputs[:POOL]
+        held = inputs[POOL:]
         found = class_probabilities(
             likelihood, held, *model.predict_f(held), NUM_CLASSES
         )

@@ -6,7 +6,9 @@ import numpy as np
 from gpflow.base import AnyNDArray
 
 #: Rows, the lengthscale of the functions, and where the rows are.
-PLACES_ROWS, PLACES_LENGTHSCALE, PLACES_BOX = 1000, 1.0, 3.0
+PLACES_ROWS = 1000
+PLACES_LENGTHSCALE = 1.0
+PLACES_BOX = 3.0
 #: Random features for each function.
 FEATURES = 200
 

@@ -24,9 +24,13 @@ from gpflow_pep.plotting import figure, tidy
 PAPER = Path(__file__).with_name("vh20_paper.csv")
 #: alpha -> 0 where PEP was not run there: the same bound, by gradients instead of
 #: sites.
-LIMIT, VB, MIDDLE, EP = "PEP 0", "SVGP", "PEP 0.5", "PEP 1"
+LIMIT = "PEP 0"
+VB = "SVGP"
+MIDDLE = "PEP 0.5"
+EP = "PEP 1"
 #: With hyperparameters of expectation propagation, as there.
-GIBBS, LAPLACE = "Gibbs of EP", "Laplace of EP"
+GIBBS = "Gibbs of EP"
+LAPLACE = "Laplace of EP"
 #: What the paper calls them; of those that it does not have, nothing.
 OF_PAPER = {VB: LIMIT, GIBBS: "MCMC", LAPLACE: "Laplace", "Laplace": "", "MCMC": ""}
 #: What the tables show, in this order.
@@ -64,7 +68,8 @@ def scores(rows: pd.DataFrame, metric: str) -> str:
     """Means and standard errors over splits, beside the paper's; a line for each
     method.
     """
-    ours, paper = labelled(rows), pd.read_csv(PAPER)
+    ours = labelled(rows)
+    paper = pd.read_csv(PAPER)
     lines = [
         f"{'':4}{'':11}{'':14}{'ours ± s.e.':>16}{'splits':>8}{'paper ± s.e.':>15}{'less':>8}"
     ]
@@ -75,10 +80,12 @@ def scores(rows: pd.DataFrame, metric: str) -> str:
             theirs = theirs[theirs["method"] == OF_PAPER.get(name, name)]
             if not len(own):
                 continue
-            said, less = "", ""
+            said = ""
+            less = ""
             if len(theirs):
                 value, error = theirs[[metric, f"{metric}_error"]].to_numpy(float)[0]
-                said, less = f"{value:.2f} ± {error:.2f}", f"{own.mean() - value:+.3f}"
+                said = f"{value:.2f} ± {error:.2f}"
+                less = f"{own.mean() - value:+.3f}"
             place = f"{M:3}% {data:11}{name:14}"
             lines.append(
                 f"{place}{mean_and_error(own):>16}{len(own):8}{said:>15}{less:>8}"
@@ -94,7 +101,8 @@ def _vb(wide: pd.DataFrame) -> str | None:
 
 def at_zero(rows: pd.DataFrame) -> str:
     """How much worse the log density is at alpha -> 0, run by run."""
-    wide, paper = of_runs(rows, "nlpd"), pd.read_csv(PAPER)
+    wide = of_runs(rows, "nlpd")
+    paper = pd.read_csv(PAPER)
     zero = _vb(wide)
     head = "NLPD at alpha -> 0 less that at 0.5, the same runs: mean [95% interval]"
     lines = [head, f"{'':16}{'ours':>26}{'runs':>6}{'paper':>8}"]
@@ -129,7 +137,8 @@ def left_out(rows: pd.DataFrame) -> str:
     fixed powers.
     """
     pep = rows[rows["method"] == "PEP"]
-    inside, held = of_runs(pep, "left_out"), of_runs(pep, "nlpd")
+    inside = of_runs(pep, "left_out")
+    held = of_runs(pep, "nlpd")
     choices = dict.fromkeys(
         [(MIDDLE, EP), tuple(inside)]
     )  # few powers may have many more runs
@@ -293,10 +302,8 @@ def labels_needed(rows: pd.DataFrame) -> str:
         f"{'':12}{'labels':>8}{'entropy':>9}{'random':>9}{'':4}random - entropy",
     ]
     last = int(rows["labels"].max())
-    gains, means = (
-        _gains(rows),
-        rows.groupby(["alpha", "labels", "method"])["error_rate"].mean(),
-    )
+    gains = _gains(rows)
+    means = rows.groupby(["alpha", "labels", "method"])["error_rate"].mean()
     wanted = np.unique(np.linspace(0, last, 6).round(-1 if last >= 50 else 0))
     for alpha, part in gains.groupby("alpha"):
         for count in wanted:

@@ -54,7 +54,8 @@ def answer(scorer: Scorer, body: bytes | str) -> list[dict[str, Any]]:
 def create_app(folder: str) -> Any:
     from flask import Flask, jsonify, request
 
-    app, scorer = Flask(__name__), load_scorer(folder)
+    app = Flask(__name__)
+    scorer = load_scorer(folder)
     version = version_of(folder)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BYTES
 

@@ -18,8 +18,10 @@ from sklearn.datasets import make_moons
 import gpflow_pep as pep
 
 X, labels = make_moons(400, noise=0.35, random_state=0)
-X_train, labels_train = X[:300], labels[:300, None]
-X_test, labels_test = X[300:], labels[300:, None]
+X_train = X[:300]
+labels_train = labels[:300, None]
+X_test = X[300:]
+labels_test = labels[300:, None]
 
 # %%
 # :class:`PEPClassification <gpflow_pep.models.PEPClassification>` checks the labels and takes

@@ -22,8 +22,10 @@ X, labels = load_wine(return_X_y=True)
 X_train, X_test, y_train, y_test = train_test_split(
     X, labels[:, None], test_size=0.5, stratify=labels, random_state=0
 )
-centre, scale = X_train.mean(axis=0), X_train.std(axis=0)
-X_train, X_test = (X_train - centre) / scale, (X_test - centre) / scale
+centre = X_train.mean(axis=0)
+scale = X_train.std(axis=0)
+X_train = (X_train - centre) / scale
+X_test = (X_test - centre) / scale
 print(f"{len(X_train)} rows to train on, {len(X_test)} to test, {X.shape[1]} inputs")
 
 # %%

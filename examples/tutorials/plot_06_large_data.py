@@ -20,7 +20,8 @@ import gpflow_pep as pep
 rng = np.random.default_rng(3)
 X = rng.uniform(-3.0, 3.0, (50_000, 2))
 Y = np.sin(2.0 * X[:, :1]) * np.cos(X[:, 1:]) + 0.2 * rng.standard_normal((len(X), 1))
-train, held_out = (X[:-1000], Y[:-1000]), (X[-1000:], Y[-1000:])
+train = (X[:-1000], Y[:-1000])
+held_out = (X[-1000:], Y[-1000:])
 Z = pep.training.starts.kmeans(X[:5000], 50, seed=0)
 
 # %%

@@ -24,7 +24,9 @@ Y = np.sin(2.0 * X) + 0.2 * rng.standard_normal(X.shape)
 # next.
 
 kernel = gpflow.kernels.SquaredExponential()
-memory, Z, after = None, np.zeros((0, 1)), []
+memory = None
+Z = np.zeros((0, 1))
+after = []
 x = np.linspace(-0.5, 9.5, 200)[:, None]
 for k in range(3):
     rows = slice(100 * k, 100 * (k + 1))
@@ -34,7 +36,8 @@ for k in range(3):
         (X[rows], Y[rows]), kernel, points, alpha=0.5, memory=memory
     )
     pep.training.maximise(model, tolerance=1e-4, window=10, progress=False)
-    memory, Z = model.remember(), model.inducing_variable.Z.numpy()
+    memory = model.remember()
+    Z = model.inducing_variable.Z.numpy()
     after.append((rows, Z, *(np.ravel(part) for part in model.predict_f(x))))
     error = np.abs(model.predict_f(X[: rows.stop])[0] - np.sin(2.0 * X[: rows.stop]))
     print(

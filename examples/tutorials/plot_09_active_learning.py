@@ -59,7 +59,8 @@ def learn(choose):
         alpha=0.5,
     )
     predict = tf.function(model.predict_f)
-    known, scores = list(range(NUM_FIRST)), []
+    known = list(range(NUM_FIRST))
+    scores = []
     while True:
         p, information = probability_and_information(model.likelihood, *predict(X))
         of_label = np.where(

@@ -20,7 +20,8 @@ import gpflow_pep as pep
 
 
 def branin(X):
-    x, y = 15.0 * X[:, :1] - 5.0, 15.0 * X[:, 1:]
+    x = 15.0 * X[:, :1] - 5.0
+    y = 15.0 * X[:, 1:]
     value = (y - 5.1 * x**2 / (4.0 * np.pi**2) + 5.0 * x / np.pi - 6.0) ** 2
     return (value + 10.0 * (1.0 - 1.0 / (8.0 * np.pi)) * np.cos(x) - 44.81) / 51.95
 
@@ -54,7 +55,8 @@ for step in range(20):
     z = (best - mean) / sd
     improvement = (best - mean) * norm.cdf(z) + sd * norm.pdf(z)
     chosen = candidates[np.argmax(improvement)][None]
-    X, Y = np.concatenate([X, chosen]), np.concatenate([Y, branin(chosen)])
+    X = np.concatenate([X, chosen])
+    Y = np.concatenate([Y, branin(chosen)])
 print(f"{len(X)} evaluations: smallest value {Y.min():.4f}")
 
 # %%

@@ -77,7 +77,8 @@ def _factor(likelihood, X, Y, alpha):
 # density, one about as wide, and one much narrower.
 
 likelihood = SkewedLogistic(0.2, 3.0)
-one, y = np.ones([1, 1]), 0.7
+one = np.ones([1, 1])
+y = 0.7
 print("alpha  sd of f   the rule          brute force")
 for alpha in (0.0, 0.5, 1.0):
     for sd in (5.0, 0.3, 0.01):

@@ -51,7 +51,8 @@ columns = make_column_transformer(
 estimator = make_pipeline(
     columns, PEPRegressor(num_inducing=25, alpha=0.5, random_state=0)
 )
-inputs, price = table.drop(columns=["id", "price"]), table["price"]
+inputs = table.drop(columns=["id", "price"])
+price = table["price"]
 train_in, test_in, train_price, test_price = train_test_split(
     inputs, price, random_state=0
 )

@@ -138,7 +138,8 @@ names = {
     id(part): name for name, part in gpflow.utilities.parameter_dict(model).items()
 }
 for number, (parameter, chain) in enumerate(zip(parameters, states)):
-    center, sd = mode[number], np.sqrt(covariance[number, number])
+    center = mode[number]
+    sd = np.sqrt(covariance[number, number])
     drawn = f"{np.mean(chain):.2f} and {np.std(chain):.2f}"
     print(
         f"{names[id(parameter)]}: mean and sd {center:.2f} and {sd:.2f}, by HMC {drawn}"

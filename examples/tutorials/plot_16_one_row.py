@@ -60,7 +60,8 @@ def draw(model: Any, number: int, ax: Any) -> None:
 
 
 density = model.loo_log_density().numpy()
-surprising, expected = int(np.argmin(density)), int(np.argmax(density))
+surprising = int(np.argmin(density))
+expected = int(np.argmax(density))
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 for number, ax in zip((surprising, expected), axes):
     draw(model, number, ax)

@@ -15,7 +15,9 @@ from helpers import RegressionProblem, regression_problem, value_and_gradients
 
 import gpflow_pep as pep
 
-N, D, M = 15, 2, 4
+N = 15
+D = 2
+M = 4
 Data = tuple[Any, Any]
 Z = np.random.default_rng(5).uniform(-2.0, 2.0, [M, D])
 XNEW = np.random.default_rng(6).uniform(-2.0, 2.0, [5, D])

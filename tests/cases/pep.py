@@ -21,7 +21,8 @@ from reference.sites import Factor, largest_latent_factor, scalar_factor
 import gpflow_pep as pep
 from cases import tilted
 
-N, M = 10, 4
+N = 10
+M = 4
 ALPHAS: dict[str, Array] = {
     "alpha 0": np.zeros(N),
     "alpha 0.3": np.full(N, 0.3),

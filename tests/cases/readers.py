@@ -104,7 +104,8 @@ def check_that_it_reads_back(
 
 def good_tables() -> list[bytes]:
     text = 'a;b;c\n1,5;x y;2020-01-01\n2,5;"q;""";31.12.2020\n;z;\n'
-    parquet, excel = io.BytesIO(), io.BytesIO()
+    parquet = io.BytesIO()
+    excel = io.BytesIO()
     to_excel = partial(FRAME.to_excel, index=False)
     for write, file, start in (
         (FRAME.to_parquet, parquet, b"PAR1"),
@@ -131,7 +132,8 @@ def good_tables() -> list[bytes]:
 
 def spoiled_tables(number: int, seed: int = 0) -> Iterator[bytes]:
     """Good ones of which a few bytes were changed, added or lost."""
-    rng, good = np.random.default_rng(seed), good_tables()
+    rng = np.random.default_rng(seed)
+    good = good_tables()
     for i in range(number):
         content = bytearray(good[i % len(good)])
         for _ in range(rng.integers(1, 6)):

@@ -16,9 +16,14 @@ from helpers import skip_training, uncompiled
 
 import gpflow_pep as pep
 
-iv, k, lik = gpflow.inducing_variables, gpflow.kernels, gpflow.likelihoods
-functions, starts = gpflow.functions, pep.training.starts
-N, D, C = 7, 2, 3
+iv = gpflow.inducing_variables
+k = gpflow.kernels
+lik = gpflow.likelihoods
+functions = gpflow.functions
+starts = pep.training.starts
+N = 7
+D = 2
+C = 3
 X = np.linspace(-1.0, 1.0, N * D).reshape(N, D)
 Y = np.sin(X[:, :1])
 LABELS = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0])[:, None]
@@ -26,7 +31,8 @@ CLASSES = np.arange(N)[:, None] % C
 Z = X[::3]
 BLOCKS = np.array([0, 0, 1, 1, 2, 2, 2])
 TWO_OUTPUTS = X, np.hstack([Y, Y])
-BAD, RAGGED = np.where(np.eye(N, D) > 0.0, np.nan, X), [[1.0], [1.0, 2.0]]
+BAD = np.where(np.eye(N, D) > 0.0, np.nan, X)
+RAGGED = [[1.0], [1.0, 2.0]]
 SHARED_POINTS = iv.SharedIndependentInducingVariables(iv.InducingPoints(Z))
 
 # Entry points. Each takes the changes to arguments that are accepted.

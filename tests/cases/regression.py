@@ -20,8 +20,10 @@ ONE_BLOCK = np.zeros(N, dtype=int)
 ALPHA_PER_ROW = np.linspace(0.0, 1.0, N)
 ALPHA_PER_BLOCK = np.array([0.0, 1.0, 0.5, 0.3, 1e-6])
 CONSTANT = 0.4
-SLOPE, OFFSET = np.array([[0.3], [-0.2]]), np.array([0.1])
-NOISE_SLOPE, NOISE_OFFSET = np.array([[0.05], [0.03]]), np.array([0.4])
+SLOPE = np.array([[0.3], [-0.2]])
+OFFSET = np.array([0.1])
+NOISE_SLOPE = np.array([[0.05], [0.03]])
+NOISE_OFFSET = np.array([0.4])
 
 
 class Case(NamedTuple):
@@ -51,10 +53,8 @@ class Case(NamedTuple):
         ] + 0.0 * linear
 
     def model(self, **arguments: Any) -> "pep.models.PEPRegression":
-        problem, linear = (
-            self.problem,
-            gpflow.functions.Linear(NOISE_SLOPE, NOISE_OFFSET),
-        )
+        problem = self.problem
+        linear = gpflow.functions.Linear(NOISE_SLOPE, NOISE_OFFSET)
         is_constant = self.noise == "constant"
         noise = (
             {"variance": problem.noise_variance}

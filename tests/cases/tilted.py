@@ -26,7 +26,8 @@ Reference = Callable[
 Moments = Callable[
     [Array, Array], tuple[Any, Any]
 ]  # means [L], variances [L] -> those of y, [P]
-likelihoods, ours = gpflow.likelihoods, pep.likelihoods
+likelihoods = gpflow.likelihoods
+ours = pep.likelihoods
 MEANS = (-50.0, -3.0, 0.7, 8.0, 50.0)
 VARIANCES = (1e-6, 0.3, 1.0, 100.0, 1e6)
 ALPHAS = (0.0, 1e-6, 0.1, 0.5, 1.0)
@@ -108,7 +109,8 @@ def _bins(edges: Array, sigma: float, floor: float = 0.0) -> Moments:
     def closed_form(mean: Array, variance: Array) -> tuple[float, float]:
         z = (edges - mean[0]) / np.sqrt(sigma**2 + variance[0])
         ends = np.concatenate([[-np.inf], z, [np.inf]])
-        low, high = ends[:-1], ends[1:]
+        low = ends[:-1]
+        high = ends[1:]
         p = np.where(low > 0.0, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
         p = (1.0 - 2e-3) * p + floor if floor else p
         labels = np.arange(len(p))
@@ -186,7 +188,8 @@ def _in_a_bin(
     low, high = np.concatenate([[-np.inf], edges, [np.inf]])[label : label + 2]
 
     def log_density(f: Array) -> Array:
-        a, b = (low - f) / sigma, (high - f) / sigma
+        a = (low - f) / sigma
+        b = (high - f) / sigma
         inner, outer = (
             log_ndtr(np.where(a + b > 0.0, *pair)) for pair in ((-a, b), (-b, a))
         )
@@ -238,7 +241,8 @@ def _two_valued(prob: Array, logs: Array, alpha: float) -> float:
 
 def _multi_class(label: int, high: float, low: float) -> Reference:
     def integral(mean: Array, variance: Array, alpha: float) -> float:
-        own, own_deviation = mean[label], np.sqrt(variance[label])
+        own = mean[label]
+        own_deviation = np.sqrt(variance[label])
         others = [k for k in range(len(mean)) if k != label]
 
         def product(f: Array) -> Array:
@@ -298,10 +302,8 @@ def _counts(y: float, dispersion: float) -> Case:
 
     walls = [np.log((y + 1.0) / a) for a in (1.0, 0.1, 1e-3, 1e-6)]
     density = _scalar(log_density, -np.log(dispersion), np.log(max(y, 1e-3)), *walls)
-    create, moments = (
-        partial(ours.NegativeBinomial, dispersion),
-        _rate(1.0, 1.0, dispersion),
-    )
+    create = partial(ours.NegativeBinomial, dispersion)
+    moments = _rate(1.0, 1.0, dispersion)
     return Case(create, [y], density, 1e-5, moments=moments)
 
 

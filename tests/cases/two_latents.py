@@ -41,11 +41,13 @@ class _Own(gpflow.likelihoods.MultiLatentLikelihood):
 class DispersedCounts(_Own):
     """Negative binomial: logarithms of the mean and of the shape."""
 
-    means, density = (1.0, 0.5), "logpmf"
+    means = (1.0, 0.5)
+    density = "logpmf"
     law = lambda f, g: stats.nbinom(np.exp(g), expit(g - f))  # noqa: E731
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
-        logits, shape = F[..., 0] - F[..., 1], tf.exp(F[..., 1])
+        logits = F[..., 0] - F[..., 1]
+        shape = tf.exp(F[..., 1])
         y = Y[..., 0]
         counted = (
             tf.math.lgamma(y + shape) - tf.math.lgamma(shape) - tf.math.lgamma(y + 1.0)
@@ -68,7 +70,9 @@ class InflatedCounts(gpflow.likelihoods.QuadratureLikelihood):
         super().__init__(input_dim=None, latent_dim=2, observation_dim=1)
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
-        f, g, y = F[..., 0], F[..., 1], Y[..., 0]
+        f = F[..., 0]
+        g = F[..., 1]
+        y = Y[..., 0]
         counted = y * f - tf.exp(f) - tf.math.lgamma(y + 1.0) + tf.math.log_sigmoid(-g)
         zero = tf.reduce_logsumexp(tf.stack([tf.math.log_sigmoid(g), counted]), axis=0)
         return tf.where(y + 0.0 * f == 0.0, zero, counted)
@@ -97,11 +101,9 @@ class Weibull(_Own):
     law = lambda f, g: stats.weibull_min(np.logaddexp(0.0, g) + 0.1, scale=np.exp(f))  # noqa: E731
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
-        f, shape, log_y = (
-            F[..., 0],
-            tf.nn.softplus(F[..., 1]) + 0.1,
-            tf.math.log(Y[..., 0]),
-        )
+        f = F[..., 0]
+        shape = tf.nn.softplus(F[..., 1]) + 0.1
+        log_y = tf.math.log(Y[..., 0])
         return (
             tf.math.log(shape)
             - log_y
@@ -125,7 +127,8 @@ class NoisyStudentT(_Own):
         self.df = gpflow.Parameter(4.0, transform=gpflow.utilities.positive(lower=2.0))
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
-        df, half = self.df, 0.5 * self.df
+        df = self.df
+        half = 0.5 * self.df
         constant = tf.math.lgamma(half + 0.5) - tf.math.lgamma(half)
         constant -= 0.5 * tf.math.log(df * np.pi)
         squares = tf.square((Y[..., 0] - F[..., 0]) * tf.exp(-F[..., 1])) / df
@@ -141,5 +144,6 @@ def draw_rows(name: str, num_rows: int, seed: int = 0) -> tuple[AnyNDArray, AnyN
     rng = np.random.default_rng(seed)
     X = np.sort(rng.uniform(0.0, 6.0, (num_rows, 1)), axis=0)
     kind: Any = TWO_LATENTS[name]
-    f, g = kind.means[0] + np.sin(2.0 * X), kind.means[1] + 0.5 * np.cos(X)
+    f = kind.means[0] + np.sin(2.0 * X)
+    g = kind.means[1] + 0.5 * np.cos(X)
     return X, kind.draw(f, g, rng)

@@ -198,12 +198,16 @@ class Run(NamedTuple):
 @cache
 def real(kind: str) -> Run:
     make, targets, options, models = KINDS[kind]
-    folder, progress, compared = Path(FOLDER.name, kind), [], []
+    folder = Path(FOLDER.name, kind)
+    progress = []
+    compared = []
     folder.mkdir()
-    data, out = folder / "data.csv", folder / "new" / "out"
+    data = folder / "data.csv"
+    out = folder / "new" / "out"
     if make is None:
         table, target = cli.EXAMPLES[kind]()
-        arguments, targets = [], [target]
+        arguments = []
+        targets = [target]
     else:
         table = make()
         arguments = [

@@ -100,7 +100,8 @@ def run(
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_callback_is_called_by_one_thread_at_a_time(jobs: int) -> None:
     """Where fits of two threads begin and end at any time."""
-    numbers, inside = [], []
+    numbers = []
+    inside = []
 
     def callback(progress: Progress) -> None:
         inside.append(1)
@@ -345,7 +346,8 @@ with process.exit_on_signals(lambda: "So it is."), cli._progress(Console(stderr=
     print(f"under way: {os.getpid()}.", file=sys.stderr, flush=True)
     time.sleep(60)
 """
-HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
+HIDE_CURSOR = b"\x1b[?25l"
+SHOW_CURSOR = b"\x1b[?25h"
 #: As a user does: the terminal sends the signal to all processes of the command.
 CTRL_C = "Ctrl-C"
 
@@ -364,7 +366,8 @@ def test_the_command_ends_at_once_and_leaves_the_terminal_as_it_was(way: Any) ->
         env={**os.environ, "TERM": "xterm"},
     )
     os.close(its_end)
-    written, began = b"", 0.0
+    written = b""
+    began = 0.0
     while text := read(terminal):
         written += text
         if not began and (begun := re.search(rb"under way: (\d+)\.", written)):

@@ -321,7 +321,8 @@ def test_units_sentinels_and_spellings() -> None:
 
 
 def test_rows_without_target_or_input_and_notes_of_the_reader() -> None:
-    frame, kept = table(), [0, 1, 2, 4, *range(7, N)]
+    frame = table()
+    kept = [0, 1, 2, 4, *range(7, N)]
     frame.attrs["notes"] = ["Left out a line."]
     frame.loc[3, "y"] = np.nan
     frame.loc[[5, 6], "x"] = np.nan
@@ -677,7 +678,8 @@ def test_new_tables_are_read_as_the_table_was(
     once.
     """
     rng = np.random.default_rng(0)
-    size, town = rng.integers(700, 4000, 40), rng.choice(["Łódź", "Köln"], 40)
+    size = rng.integers(700, 4000, 40)
+    town = rng.choice(["Łódź", "Köln"], 40)
     born = pd.Timestamp("1940-01-01") + pd.to_timedelta(rng.integers(0, 20000, 40), "D")
     columns = {
         "size": [f"{value:,}" for value in size],
@@ -694,7 +696,8 @@ def test_new_tables_are_read_as_the_table_was(
     estimator = PEPRegressor(num_inducing=5, alpha=0.5, random_state=0)
     model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
     assert model[0].conventions.encoding == "cp1250"
-    of_numpy, _ = scorer(model, tmp_path), saved(model, tmp_path)
+    of_numpy = scorer(model, tmp_path)
+    _ = saved(model, tmp_path)
     new = "size;rate;born;town;pair\n1,555;k.A.;01/02/45;Łódź;115/65\n"
     new += "1,999;2.5 %;03/04/70;-;120/62\n"
     (tmp_path / "new.csv").write_text(new, encoding="cp1250")
@@ -729,7 +732,8 @@ def test_new_tables_are_read_as_the_table_was(
 
 def test_new_workbooks_are_read_by_the_sheet(tmp_path: Path, no_training: None) -> None:
     pytest.importorskip("openpyxl")
-    old, new = table(), table()
+    old = table()
+    new = table()
     new["x"] = np.linspace(-1.0, 1.0, N)
 
     def write(name: str, **sheets: pd.DataFrame) -> Path:
@@ -744,7 +748,8 @@ def test_new_workbooks_are_read_by_the_sheet(tmp_path: Path, no_training: None) 
     model = make_pipeline(make_preparation(X, formats), estimator).fit(X, y)
     assert model[0].conventions.sheet == "New"
     scorer(model, tmp_path), saved(model, tmp_path)
-    other, out = write("u.xlsx", Old=old), tmp_path / "out.csv"
+    other = write("u.xlsx", Old=old)
+    out = tmp_path / "out.csv"
     for folder in ("model", "scorer"):
         called = [tmp_path / folder, tmp_path / "t.xlsx", "--out", out]
         result = run("predict", *called)

@@ -80,7 +80,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_from_a_messy_table_to_a_model(from_csv: Run) -> None:
-    out, result = from_csv.out, from_csv.result
+    out = from_csv.out
+    result = from_csv.result
     for said in (
         "Read 40 rows of 5 columns (sep ';', decimal ',', encoding 'cp1252').",
         "Note: Dropped column 'Unnamed: 0': it only numbers the rows",
@@ -223,7 +224,8 @@ def test_predictions_that_cannot_be_made(
     (tmp_path / "link.csv").hardlink_to(tmp_path / "rows.csv")
     (tmp_path / "other.csv").write_text("time,load\n" + "101.5,3\n" * 3)
     (tmp_path / "locked.csv").write_text("earlier")
-    before, access = contents(tmp_path), os.access
+    before = contents(tmp_path)
+    access = os.access
     locked = "locked.csv", os.W_OK
     may = lambda path, way: (Path(path).name, way) != locked and access(path, way)  # noqa: E731
     monkeypatch.setattr(os, "access", may)
@@ -238,7 +240,8 @@ def test_predictions_that_cannot_be_made(
 def test_an_earlier_run_alone_is_replaced(
     from_csv: Run, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    out = tmp_path / "out"
+    elsewhere = tmp_path / "elsewhere"
     shutil.copytree(from_csv.out, out)
     (out / "notes.txt").write_text("mine")
     (out / ".model-backup").mkdir()
@@ -286,11 +289,13 @@ def test_an_earlier_run_alone_is_replaced(
 def test_refusals_keep_all(
     from_csv: Any, tmp_path: Path, arguments: str, message: str
 ) -> None:
-    rows, out = tmp_path / "shares.csv", tmp_path / "out"
+    rows = tmp_path / "shares.csv"
+    out = tmp_path / "out"
     shutil.copytree(from_csv.out, out)
     rows.write_text("a,y\n" + "".join(f"{i},{i % 7}.5\n" for i in range(20)))
     shutil.copy(rows, out / "predictions.csv")
-    before, options = contents(out), ("--jobs", 1, "--out", out)
+    before = contents(out)
+    options = ("--jobs", 1, "--out", out)
     result = run("compare", *arguments.format(rows=rows, out=out).split(), *options)
     assert result.exit_code == 2 and message in result.stderr
     assert {**contents(out), MANIFEST: b""} == {**before, MANIFEST: b""}
@@ -358,7 +363,8 @@ def test_scores_are_written_as_fits_end(
     """And an earlier run's results stay until this one has ended, or for good if it
     does not.
     """
-    fits, seen = small_comparison().fits[:2], []
+    fits = small_comparison().fits[:2]
+    seen = []
     (tmp_path / "report.html").write_text("earlier")
     list_files(tmp_path, ["report.html"])
 
@@ -445,7 +451,8 @@ def test_exit_code_1_if_a_fit_failed(
     replace_compare(monkeypatch, lambda *_: with_failures(*names))
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 1
-    number, failed = 2 * len(names), re.escape("The default model, alpha 1 and alpha 0")
+    number = 2 * len(names)
+    failed = re.escape("The default model, alpha 1 and alpha 0")
     pattern = (
         rf"Warning: (Alpha 1|{failed}): {number} of {number} fits failed: it was too"
         r" hard"

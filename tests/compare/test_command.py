@@ -35,8 +35,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def test_every_model_is_fitted_in_every_part(kind: str) -> None:
-    comparison, models = real(kind).comparison, real(kind).models
-    names, parts = list(comparison.candidates), 1 + ("--folds 2" in KINDS[kind].options)
+    comparison = real(kind).comparison
+    models = real(kind).models
+    names = list(comparison.candidates)
+    parts = 1 + ("--folds 2" in KINDS[kind].options)
     steps = comparison.settings.max_iterations * len(real(kind).targets)
     assert names == models or (kind in EXAMPLES and {*models} < {*names})
     assert [(fit.part, fit.model) for fit in comparison.fits] == [
@@ -68,7 +70,8 @@ def test_scores_are_those_of_the_predictions(kind: str) -> None:
     y = table[targets[0]]
     for fit in comparison.fits:
         held_out = comparison.held_out[fit.model].query("part == @fit.part")
-        true, density = held_out["true"], held_out["log_density"]
+        true = held_out["true"]
+        density = held_out["log_density"]
         assert_array_equal(true, y.loc[held_out.index])
         assert_allclose(fit.scores["nlpd"], -np.mean(density), rtol=1e-8)
         if "predicted" in held_out:

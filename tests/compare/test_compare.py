@@ -44,7 +44,8 @@ from gpflow_pep.estimators.recipe import regression as stack
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training.fitting.objectives import WholeLoss
 
-X40, Y40 = small_table()[["time"]], small_table()["load"]
+X40 = small_table()[["time"]]
+Y40 = small_table()["load"]
 NUMBERS = clean(small_table(), "load")
 SMALL: dict[str, Any] = {
     "num_inducing": 4,
@@ -56,7 +57,8 @@ SMALL: dict[str, Any] = {
 
 def test_the_saved_model_is_trained_on_all_rows_of_the_users_table() -> None:
     comparison = small_comparison()
-    model, final = comparison.model, comparison.final
+    model = comparison.model
+    final = comparison.final
     assert final.model == comparison.best == "default" and final.num_rows == 40
     assert isinstance(model, Pipeline) and list(model.feature_names_in_) == ["time"]
     alone = PEPRegressor(max_iterations=15, random_state=2).fit(
@@ -131,7 +133,8 @@ def test_the_default_has_nothing_set() -> None:
             asked = {
                 n: each.get_params().get("near_rows", 0) for n, each in made.items()
             }
-            estimator, near = made["default"], {} if near_rows else {"near_rows": 0}
+            estimator = made["default"]
+            near = {} if near_rows else {"near_rows": 0}
             assert type(estimator) is kind
             assert estimator.get_params() == kind(random_state=0, **near).get_params()
             assert asked.pop("default") == ("auto" if near_rows else 0)
@@ -192,10 +195,8 @@ def test_which_baselines_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_spread_is_of_rows_held_out_or_of_all() -> None:
-    X, y = (
-        np.random.default_rng(0).normal(size=(50, 2)),
-        np.random.default_rng(1).normal(size=50),
-    )
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    y = np.random.default_rng(1).normal(size=50)
     fitted = candidates.WithSpread(LinearRegression()).fit(X, y)
     train, test = train_test_split(np.arange(50), test_size=0.2, random_state=0)
     other = LinearRegression().fit(X[train], y[train])
@@ -242,7 +243,8 @@ def test_baselines_of_counts_predict_probabilities(excess: float) -> None:
 def test_classes_are_split_in_proportion_and_predicted_better_than_by_frequencies() -> (
     None
 ):
-    comparison, table = small_classification(), real("two classes").table
+    comparison = small_classification()
+    table = real("two classes").table
     labels = table["mail"]
     nlpd = {fit.model: fit.scores["nlpd"] for fit in comparison.fits}
     trained = ("default", "alpha 0.5", "SVGP")
@@ -325,7 +327,8 @@ def test_what_does_not_fit_is_refused_first(
 
 
 def test_callback_is_told_before_and_after_each_fit() -> None:
-    comparison, progress = small_comparison(), real("numbers").progress
+    comparison = small_comparison()
+    progress = real("numbers").progress
     fits = [each.fit for each in progress[1::2]]
     assert fits[: len(comparison.fits) + 1] == [*comparison.fits, comparison.final]
     assert all(each.fit is None for each in progress[::2])
@@ -379,7 +382,8 @@ def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
 def test_sites_that_do_not_converge_are_reported() -> None:
     model = gpflow.utilities.deepcopy(small_classification().model[-1].model_)
     assert trials._sites_message(model) == ""
-    model.max_sweeps, model.tolerance = 1, 1e-12
+    model.max_sweeps = 1
+    model.tolerance = 1e-12
     with pytest.warns(match="did not converge"):
         model.posterior()
     trouble = trials._sites_message(model)
@@ -425,7 +429,9 @@ def test_no_fit_begins_after_the_end(
     """By a clock that evaluations alone move on, each by a second. Only the model of
     all rows.
     """
-    clock, begun, densities = [0.0], [], [0.0]
+    clock = [0.0]
+    begun = []
+    densities = [0.0]
     before_calls(
         monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0)
     )
@@ -483,7 +489,8 @@ def test_densities_of_logarithms_are_those_of_the_target() -> None:
             (logarithm, "gaussian"),
         )
     )
-    held_out, expected = of_target.held_out["alpha 0.5"], by_hand.held_out["alpha 0.5"]
+    held_out = of_target.held_out["alpha 0.5"]
+    expected = by_hand.held_out["alpha 0.5"]
     assert_allclose(held_out["true"], np.exp(expected["true"]))
     shift = expected["log_density"] - expected["true"]
     assert_allclose(held_out["log_density"], shift, rtol=1e-6)

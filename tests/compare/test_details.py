@@ -213,7 +213,8 @@ def test_details_of_a_comparison() -> None:
 
 
 def test_the_card_of_a_model_is_in_its_folder() -> None:
-    comparison, out = small_comparison(), real("numbers").out
+    comparison = small_comparison()
+    out = real("numbers").out
     card = (out / "model" / "README.md").read_text()
     for part in (
         "# Target 'load', 1 input, 40 rows",

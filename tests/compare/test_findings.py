@@ -59,8 +59,10 @@ def of_classes(seed: int, num_classes: int) -> pd.DataFrame:
 
 def test_scores_of_numbers() -> None:
     table = of_numbers(1)
-    error, found = table["mean"] - table["true"], scores(table)
-    rmse, mae = np.sqrt(np.mean(error**2)), np.mean(np.abs(error))
+    error = table["mean"] - table["true"]
+    found = scores(table)
+    rmse = np.sqrt(np.mean(error**2))
+    mae = np.mean(np.abs(error))
     expected = [-table["log_density"].mean(), rmse, mae, np.mean(np.abs(error) <= 1.0)]
     assert_allclose(
         [found[name] for name in ("nlpd", "rmse", "mae", "coverage")], expected
@@ -68,10 +70,12 @@ def test_scores_of_numbers() -> None:
 
 
 def test_the_area_is_scikit_learns() -> None:
-    two, three = of_classes(1, 2), of_classes(1, 3)
+    two = of_classes(1, 2)
+    three = of_classes(1, 3)
     expected = roc_auc_score(two["true"] == "c1", two["p(c1)"])
     assert_allclose(scores(two)["auc"], expected)
-    probability, labels = three.iloc[:, :3].to_numpy(), np.arange(60) % 2
+    probability = three.iloc[:, :3].to_numpy()
+    labels = np.arange(60) % 2
     expected = roc_auc_score(three["true"], probability, multi_class="ovr")
     assert_allclose(scores(three)["auc"], expected)
     of_others = three.assign(true=np.array(["c0", "c1"])[labels])  # none of the third
@@ -107,8 +111,10 @@ def test_the_metric_that_decides_comes_first() -> None:
 
 PARTS = np.repeat(np.arange(1, 6), 10)
 FAILED = dict.fromkeys(("nlpd", "rmse", "mae", "coverage"), np.nan)
-NOISY, STEADY = [1.0, 1.4, 0.9, 1.1], [1.02, 1.38, 0.95, 1.09]
-LOWER, WORSE = [0.9, 1.4, 0.9, 1.08], [2.0, 2.41, 1.92, 2.1]
+NOISY = [1.0, 1.4, 0.9, 1.1]
+STEADY = [1.02, 1.38, 0.95, 1.09]
+LOWER = [0.9, 1.4, 0.9, 1.08]
+WORSE = [2.0, 2.41, 1.92, 2.1]
 WORST = [9.0, 8.0, 9.0, 8.0]
 
 
@@ -148,7 +154,8 @@ def texts(comparison: Comparison, kind: str) -> list[str]:
 
 
 def test_differences_of_folds_that_share_rows() -> None:
-    ours, theirs = np.array([1.0, 1.3, 1.1, 1.6]), np.array([0.9, 1.0, 1.1, 1.1])
+    ours = np.array([1.0, 1.3, 1.1, 1.6])
+    theirs = np.array([0.9, 1.0, 1.1, 1.1])
     found = made({"alpha 1": ours, "alpha 0": theirs}).difference("alpha 1", "alpha 0")
     gaps = ours - theirs
     assert_allclose(found.mean, gaps.mean())

@@ -25,7 +25,8 @@ from gpflow_pep.engine.numerics.linalg import JitterWarning
 from gpflow_pep.estimators import PEPRegressor
 from gpflow_pep.models.base import NO_FACTOR, TrialWarning
 
-STEPPED_BACK, JITTER = MEANINGS[TrialWarning], MEANINGS[JitterWarning]
+STEPPED_BACK = MEANINGS[TrialWarning]
+JITTER = MEANINGS[JitterWarning]
 
 
 def test_each_meaning_is_given_once_and_other_texts_as_they_are() -> None:

@@ -116,7 +116,8 @@ def test_values_of_the_past_by_the_calendar() -> None:
     table.iloc[-1, table.columns.get_loc("sold")] += 50.0
     data = cleaned(table)
     X = RowsInTime(rows_in_time(data)).transform(data.X)
-    months, shops = data.blocks.to_numpy(), data.X["shop"].to_numpy()
+    months = data.blocks.to_numpy()
+    shops = data.X["shop"].to_numpy()
     first = np.datetime64("2024-03-01")
     known = pd.Series(data.y.to_numpy()).groupby([shops, months]).mean()
     train = months < first
@@ -164,7 +165,8 @@ def test_values_of_the_past_are_scored_as_all_baselines_are() -> None:
     comparison = forecast()
     assert {LAST_VALUE, SAME_SEASON} <= comparison.candidates.keys()
     table = comparison.held_out[LAST_VALUE].query("part == 1")
-    y, times = comparison.data.y, comparison.data.blocks
+    y = comparison.data.y
+    times = comparison.data.blocks
     series = comparison.data.X["shop"]
     last = y[times == "2025-03-01"].groupby(series).first()
     assert_allclose(table["mean"], series[table.index].map(last))

@@ -136,7 +136,8 @@ def test_words_of_the_table_and_the_folder_are_escaped() -> None:
 
 def test_the_card_shows_words_of_the_table_as_they_are() -> None:
     """No HTML, link or picture, and one line for each column."""
-    comparison, name = small_comparison(), "<img src=x>\n![a](http://b) | `c` & d"
+    comparison = small_comparison()
+    name = "<img src=x>\n![a](http://b) | `c` & d"
     X = comparison.data.X.rename(columns={"time": name})
     data = comparison.data._replace(X=X, notes=[f"Dropped column '{name}'."])
     card = model_card(replace(comparison, data=data), "gpflow-pep compare 'a\n# b'")
@@ -169,7 +170,8 @@ def test_a_browser_shows_it(from_csv: Run, tmp_path: Path) -> None:
         f"--user-data-dir={tmp_path}",
     ]
     address = (from_csv.out / "report.html").resolve().as_uri()
-    picture, texts = tmp_path / "page.png", []
+    picture = tmp_path / "page.png"
+    texts = []
     for more in (
         ["--dump-dom"],
         ["--window-size=1200,2600", f"--screenshot={picture}"],
@@ -299,7 +301,8 @@ def test_figures_of_the_fit_and_of_more_rows_have_the_users_units() -> None:
     assert 98.0 < low < 101.0 and 105.0 < high < 108.0
     comparison = small_comparison()
     figure = drawn("learning", comparison)
-    axes, tables = figure.axes[-1], comparison.details.learning.values()
+    axes = figure.axes[-1]
+    tables = comparison.details.learning.values()
     low, high = axes.yaxis.label.get_window_extent().intervaly
     assert low >= 0.0 and high <= figure.bbox.y1
     (bars,) = axes.containers[0][2]
@@ -321,7 +324,8 @@ def test_the_histogram_is_of_the_predicted_distributions(name: str) -> None:
     if name != "default":
         gaussian = norm.cdf(table["true"], table["mean"], table["sd"])
         assert_allclose(table["pit"], gaussian, rtol=1e-8)
-    model, data = comparison.model, comparison.data
+    model = comparison.model
+    data = comparison.data
     predicted = held_out(model, data.X, data.y, False)
     quantiles = model[-1].predict_quantiles(
         model[:-1].transform(data.X), predicted["pit"]

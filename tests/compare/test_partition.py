@@ -89,7 +89,8 @@ def test_copies_are_held_out_together(
 ) -> None:
     X = pd.DataFrame({"a": [1.0, np.nan, np.nan, 1.0], "b": ["u", "v", "v", None]})
     assert_array_equal(equal_inputs(X), [0, 1, 1, 2])  # missing values are equal
-    cleaned, settings = data(kind, copies=12), Settings(**options)
+    cleaned = data(kind, copies=12)
+    settings = Settings(**options)
     groups = equal_inputs(cleaned.X)
     assert len(groups) == N + 12 and groups.max() == N - 1
     counts = np.zeros(N + 12)
@@ -111,7 +112,8 @@ def test_copies_are_held_out_together(
 
 @pytest.mark.parametrize("kind", ["numbers", "classes"])
 def test_few_different_inputs_are_in_training_and_held_out_rows(kind: str) -> None:
-    cleaned, settings = data(kind, num_inputs=6), Settings()
+    cleaned = data(kind, num_inputs=6)
+    settings = Settings()
     splitter = StratifiedKFold if kind == "classes" else KFold
     expected = splitter(5, **SHUFFLED).split(cleaned.X, cleaned.y)
     assert_parts(parts_of(cleaned, settings), expected)
@@ -131,7 +133,8 @@ def test_a_class_with_one_set_of_inputs_and_one_row_at_a_time() -> None:
     X.iloc[1] = X.iloc[0]
     for _, test in parts_of(cleaned._replace(X=X, y=y), Settings(splits=3)):
         assert len(test) == 12
-    cleaned, settings = data("numbers", copies=1), Settings(folds=N + 1)
+    cleaned = data("numbers", copies=1)
+    settings = Settings(folds=N + 1)
     assert [len(test) for _, test in parts_of(cleaned, settings)] == [1] * (N + 1)
     assert "one of 61 folds" in note_equal_inputs(cleaned, settings).notes[-1]
 
@@ -453,7 +456,8 @@ def test_smaller_tables_are_the_latest_or_groups(
     train = Mock(side_effect=lambda trial, *_: trials.not_begun(trial))
     monkeypatch.setattr(trials, "train", train)
     trials.run(Trial("mean", 1, 0.5), 1.0)
-    blocks, rows = trials.data.blocks, train.call_args.args[1]
+    blocks = trials.data.blocks
+    rows = train.call_args.args[1]
     rest = np.setdiff1d(trials.parts[0][0], rows)
     assert len(rest) == len(rows)
     if name == "day":

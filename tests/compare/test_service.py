@@ -45,7 +45,8 @@ def of_numbers(rng: np.random.Generator, count: int, noise: float = 1.0) -> Any:
 def of_classes(rng: np.random.Generator, count: int) -> Any:
     probability = rng.uniform(0.2, 0.8, count)
     is_b = rng.random(count) < probability
-    true, predicted = np.where(is_b, "b", "a"), np.where(probability > 0.5, "b", "a")
+    true = np.where(is_b, "b", "a")
+    predicted = np.where(probability > 0.5, "b", "a")
     density = np.log(np.where(is_b, probability, 1.0 - probability))
     table = pd.DataFrame({"true": true, "predicted": predicted})
     return table.assign(
@@ -59,7 +60,8 @@ def test_scores_of_rows_are_those_of_the_report(
 ) -> None:
     """And their errors are those of a mean of rows; of a root by its derivative."""
     table = make(rng, 400)
-    found, expected = scores_of_rows(table), scores(table)
+    found = scores_of_rows(table)
+    expected = scores(table)
     left_out = ("auc", "ece", "mape")  # no means over rows, or of forecasts alone
     assert [*found] == [name for name in expected if name not in left_out]
     for name, score in found.items():
@@ -176,7 +178,8 @@ def test_new_rows_are_scored_beside_the_report(from_csv: Run, tmp_path: Path) ->
     metrics = pd.read_csv(from_csv.out / "metrics.csv", index_col="model")
     for metric in METRICS["numbers"]:
         promised = format(metrics.loc["default", metric.name], metric.form)
-        here, worse = r"\S+ ± \S+", r" +worse" if metric.name != "coverage" else ""
+        here = r"\S+ ± \S+"
+        worse = r" +worse" if metric.name != "coverage" else ""
         line = rf"{re.escape(metric.heading)} +{here} +{promised} ± \S+{worse}"
         assert re.search(line, printed), (line, printed)
     run("predict", from_csv.out / "scorer", new, "--out", tmp_path / "p.csv")
@@ -203,7 +206,8 @@ def test_columns_that_moved(from_csv: Run, tmp_path: Path) -> None:
     still = run("score", from_csv.out / "scorer", write_new(tmp_path, table)).stdout
     assert "No scores: DATA has no values of the target 'load'." in still
     assert "0 of 2 columns moved. 0 of 40 rows have unusual cells" in still
-    before, deviation = table["time"].mean(), table["time"].std(ddof=0)
+    before = table["time"].mean()
+    deviation = table["time"].std(ddof=0)
     table["time"] += 3.0 * deviation
     table.loc[5:8, "kind"], table.loc[9, "kind"] = "riesig", "winzig"
     result = run("score", from_csv.out / "scorer", write_new(tmp_path, table))
@@ -250,7 +254,8 @@ def test_means_of_few_rows_do_not_move(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize("kind", ["two classes", "two targets", "limits"])
 def test_other_targets_are_scored(kind: str, tmp_path: Path) -> None:
     comparison = real(kind)
-    out, table = comparison.out, comparison.table
+    out = comparison.out
+    table = comparison.table
     result = run("score", out / "model", write_new(tmp_path, table))
     assert result.exit_code == 0, result.output
     for name in comparison.targets:
@@ -294,7 +299,8 @@ def test_promised_scores_are_part_of_the_digest(from_csv: Run, tmp_path: Path) -
 def test_predictions_with_the_version_of_their_model(
     from_csv: Run, tmp_path: Path
 ) -> None:
-    folder, out = from_csv.out / "scorer", tmp_path / "p.csv"
+    folder = from_csv.out / "scorer"
+    out = tmp_path / "p.csv"
     description = json.loads((folder / "scorer.json").read_text())
     version = version_of(folder)
     assert re.fullmatch(r"\d+\.\d+\.\d+\w*\+[0-9a-f]{12}", version)

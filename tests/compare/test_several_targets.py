@@ -66,7 +66,8 @@ def test_rows_with_any_target_are_learnt_from() -> None:
 def test_names_and_arrays_of_targets() -> None:
     frame, names = table_of(TABLE, TARGETS)
     assert names == TARGETS and frame.equals(TABLE)
-    X, Y = TABLE[["x"]], TABLE[TARGETS]
+    X = TABLE[["x"]]
+    Y = TABLE[TARGETS]
     assert table_of(X, Y)[1] == TARGETS and table_of(X, Y)[0].equals(TABLE)
     assert table_of(X.to_numpy(), Y.to_numpy())[1] == ["y0", "y1"]
     assert (
@@ -76,11 +77,14 @@ def test_names_and_arrays_of_targets() -> None:
 
 def test_scores_recomputed_from_the_predictions() -> None:
     comparison = small()
-    rows, Y = summarise(comparison), comparison.data.y
+    rows = summarise(comparison)
+    Y = comparison.data.y
     for name in rows.index:
         held_out = comparison.held_out[name]
         assert len(held_out) == Y.notna().sum().sum()
-        relative, own, densities = [], [], []
+        relative = []
+        own = []
+        densities = []
         for (_, target), some in held_out.groupby(["part", "target"]):
             true = Y.loc[some.index, target]
             assert_array_equal(some["true"], true)
@@ -99,7 +103,8 @@ def test_scores_recomputed_from_the_predictions() -> None:
 
 
 def test_rows_are_counted_once_whatever_their_targets() -> None:
-    comparison, names = small(), ("alpha 0.5", "alpha 0.5 (separate)")
+    comparison = small()
+    names = ("alpha 0.5", "alpha 0.5 (separate)")
     losses = [
         np.array([f.scores["nlpd"] for f in comparison.fits_of(name)]) for name in names
     ]
@@ -108,7 +113,8 @@ def test_rows_are_counted_once_whatever_their_targets() -> None:
     )  # of each of two folds half of the rows
     assert_allclose(comparison.difference(*names), expected)
     held_out = comparison.held_out["alpha 0.5"].copy()  # errors do not depend on units
-    before, numbers = scores(held_out), ["true", "mean", "lower_90", "upper_90"]
+    before = scores(held_out)
+    numbers = ["true", "mean", "lower_90", "upper_90"]
     held_out.loc[held_out["target"] == "height", numbers] *= 1000.0
     after = scores(held_out)
     assert_allclose(
@@ -117,7 +123,8 @@ def test_rows_are_counted_once_whatever_their_targets() -> None:
 
 
 def test_names_of_targets_are_no_markup() -> None:
-    comparison, name = small(), "weight [/red] [kg]"
+    comparison = small()
+    name = "weight [/red] [kg]"
     data = comparison.data._replace(
         y=comparison.data.y.rename(columns={"weight": name})
     )
@@ -133,7 +140,8 @@ def test_separate_models_are_those_of_each_target() -> None:
     comparison = small()
     held_out = comparison.held_out["alpha 0.5 (separate)"]
     part = held_out[(held_out["part"] == 1) & (held_out["target"] == "weight")]
-    X, y = comparison.data.X, comparison.data.y["weight"].dropna()
+    X = comparison.data.X
+    y = comparison.data.y["weight"].dropna()
     train = y.index.difference(held_out.index[held_out["part"] == 1])
     alone = PEPRegressor(**SMALL).fit(X.loc[train].to_numpy(), y.loc[train])
     assert_allclose(
@@ -172,7 +180,8 @@ def test_what_is_said() -> None:
 
 
 def test_predictions_of_a_row_stand_beside_each_other() -> None:
-    comparison, out = small(), real("two targets").out
+    comparison = small()
+    out = real("two targets").out
     assert (
         "Target 'weight': a number. 1 input, 39 rows."
         in real("two targets").result.stderr
@@ -194,7 +203,9 @@ def test_predictions_of_a_row_stand_beside_each_other() -> None:
 
 
 def test_each_target_is_predicted_from_the_others_of_its_row(tmp_path: Path) -> None:
-    model, new, saved = small().model, TABLE.head(6), real("two targets").out / "model"
+    model = small().model
+    new = TABLE.head(6)
+    saved = real("two targets").out / "model"
     new.to_csv(tmp_path / "new.csv", index=False)
     result = run("predict", saved, tmp_path / "new.csv", "--out", tmp_path / "p.csv")
     assert result.exit_code == 0, result.output
@@ -211,7 +222,8 @@ def test_each_target_is_predicted_from_the_others_of_its_row(tmp_path: Path) -> 
 
 
 def test_separate_estimators_are_saved(tmp_path: Path, no_training: None) -> None:
-    X, Y = TABLE[["x"]].to_numpy(), TABLE[TARGETS]
+    X = TABLE[["x"]].to_numpy()
+    Y = TABLE[TARGETS]
     fitted = SeparateRegressors(PEPRegressor(**SMALL), max_seconds=20.0).fit(X, Y)
     assert fitted.estimators_[0].max_seconds == 10.0
     assert fitted.n_iter_ == sum(part.n_iter_ for part in fitted.estimators_)
@@ -333,7 +345,8 @@ def test_a_baseline_scores_limits_as_probabilities() -> None:
     rows = np.arange(4.0)[:, None]
     y = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, -1.0], [2.5, 1.0]])
     model = WithSpread(DummyRegressor(), 0.0).fit(rows, y)
-    mean, std = y[:, 0].mean(), y[:, 0].std()
+    mean = y[:, 0].mean()
+    std = y[:, 0].std()
     probabilities = norm.logcdf(3.0, mean, std), norm.logsf(2.5, mean, std)
     expected = [*norm.logpdf(y[:2, 0], mean, std), *probabilities]
     assert_allclose(model.log_densities(rows, y), expected)
@@ -346,7 +359,8 @@ def test_a_baseline_scores_limits_as_probabilities() -> None:
 def test_limits_reach_the_models_and_the_scores() -> None:
     _, _, _, _, out, _, comparison, _ = real("limits")
     best = comparison.held_out["alpha 1"]
-    known, first = best[best[LIMIT] == 0.0], best["part"] == 1
+    known = best[best[LIMIT] == 0.0]
+    first = best["part"] == 1
     fit, _ = comparison.fits_of("alpha 1")
     assert_allclose(fit.scores["nlpd"], -best["log_density"][first].mean())
     error = (known["true"] - known["mean"])[known["part"] == 1]
@@ -370,9 +384,7 @@ def test_limits_reach_the_models_and_the_scores() -> None:
         "unusual",
     ]
     model = comparison.model
-    y, targets = (
-        np.where(TRUE < LOW, LOW, np.round(TRUE, 3)),
-        np.asarray(model[-1].model_.data[1]),
-    )
+    y = np.where(TRUE < LOW, LOW, np.round(TRUE, 3))
+    targets = np.asarray(model[-1].model_.data[1])
     assert_array_equal(targets[:, 1], np.where(TRUE < LOW, -1.0, 0.0))
     assert_allclose(targets[:, 0], (y - y.mean()) / y.std(), rtol=1e-12)

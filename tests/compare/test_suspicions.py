@@ -113,12 +113,11 @@ def test_wild_targets(wild: dict[int, float]) -> None:
     assert ("at least" in warning) == (len(far) > 1)
 
 
-NORMAL, LATITUDE = rng.normal(size=N), 52.0 + rng.uniform(0.0, 0.5, N)
+NORMAL = rng.normal(size=N)
+LATITUDE = 52.0 + rng.uniform(0.0, 0.5, N)
 DOSE = np.where(ROWS % 3 == 0, rng.uniform(1.0, 2.0, N), 0.0)
-TRUTH, SKEWED = (
-    np.resize([0.0, 1.0, 1.0], N),
-    np.resize([0.0] * 6 + [1.0] * 3 + [2.0], N),
-)
+TRUTH = np.resize([0.0, 1.0, 1.0], N)
+SKEWED = np.resize([0.0] * 6 + [1.0] * 3 + [2.0], N)
 
 
 @pytest.mark.parametrize(
@@ -238,11 +237,9 @@ def test_rare_classes(y: Any, words: str) -> None:
     )
 
 
-UNITS, PRICE, COST = (
-    rng.poisson(20, N) + 1.0,
-    rng.uniform(1.0, 9.0, N),
-    rng.uniform(20, 80, N),
-)
+UNITS = rng.poisson(20, N) + 1.0
+PRICE = rng.uniform(1.0, 9.0, N)
+COST = rng.uniform(20, 80, N)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ def test_all_rows_train_as_many_trees_as_predict_held_out_rows_best() -> None:
     train, _ = trials.parts[0]
     held_out = trials._held_out_in(train)
     assert 0.15 < held_out.mean() < 0.25
-    X, y = pipeline[0].transform(trials.data.X), trials.data.y.to_numpy()
+    X = pipeline[0].transform(trials.data.X)
+    y = trials.data.y.to_numpy()
     options = {"early_stopping": False, "random_state": 0, "categorical_features": [0]}
     copy = HistGradientBoostingRegressor(**options)
     copy.fit(X[train[~held_out]], y[train[~held_out]])
@@ -107,7 +108,8 @@ def test_all_rows_train_as_many_trees_as_predict_held_out_rows_best() -> None:
 def test_whole_groups_end_the_training(target: str) -> None:
     trials, outcome = trees_of(patients(), target, group_column="patient")
     train, _ = trials.parts[0]
-    held_out, groups = trials._held_out_in(train), trials.data.blocks.iloc[train]
+    held_out = trials._held_out_in(train)
+    groups = trials.data.blocks.iloc[train]
     assert not {*groups[held_out]} & {*groups[~held_out]}
     assert 0.1 < held_out.mean() < 0.3
     if target == "outcome":  # new patients are not known
@@ -118,7 +120,8 @@ def test_whole_groups_end_the_training(target: str) -> None:
 def test_the_latest_rows_end_the_training_of_forecasts() -> None:
     trials, _ = trees_of(shops(), "sales", time_column="month")
     train, _ = trials.parts[0]
-    held_out, times = trials._held_out_in(train), trials.data.blocks.iloc[train]
+    held_out = trials._held_out_in(train)
+    times = trials.data.blocks.iloc[train]
     assert times[held_out].min() > times[~held_out].max()
 
 

@@ -26,7 +26,8 @@ def test_data_that_are_assigned(create: Any) -> None:
     """They replace constants, which compiled functions notice, and go into
     variables.
     """
-    fresh, rows = create(data=NEW.data), OLD.data
+    fresh = create(data=NEW.data)
+    rows = OLD.data
     in_variables = tuple(
         tf.Variable(part, shape=[None, part.shape[1]]) for part in rows
     )
@@ -69,8 +70,10 @@ def test_data_that_are_refused(create: Any) -> None:
 
 
 def test_data_of_blocks_and_powers_of_rows() -> None:
-    others, blocks = regression_problem(5, num_data=12).data, np.arange(12) // 4
-    in_blocks, of_rows = _regression(blocks=blocks), _regression(alpha=np.full(12, 0.3))
+    others = regression_problem(5, num_data=12).data
+    blocks = np.arange(12) // 4
+    in_blocks = _regression(blocks=blocks)
+    of_rows = _regression(alpha=np.full(12, 0.3))
     in_blocks.data = others
     expected = _regression(data=others, blocks=blocks)
     assert_close(in_blocks.training_loss(), expected.training_loss())
@@ -87,7 +90,8 @@ def test_data_of_blocks_and_powers_of_rows() -> None:
 @each_model
 def test_a_power_that_is_assigned(create: Any) -> None:
     model = create(alpha=0.5)
-    parameter, compiled = model.alpha, tf.function(model.training_loss)
+    parameter = model.alpha
+    compiled = tf.function(model.training_loss)
     compiled()
     model.alpha = 0.3
     assert model.alpha is parameter
@@ -106,7 +110,8 @@ def test_a_power_that_is_assigned(create: Any) -> None:
 
 def test_point_sites_take_data_and_powers_and_tied_ones_powers() -> None:
     model = _point(alpha=0.5)
-    model.data, model.alpha = NEW.data, 0.3
+    model.data = NEW.data
+    model.alpha = 0.3
     assert_close(
         model.training_loss(),
         _point(data=NEW.data, alpha=0.3).training_loss(),

@@ -45,7 +45,8 @@ def test_elbo_is_that_of_sgpr() -> None:
 
 
 def test_fitc_is_that_of_gprfitc() -> None:
-    fitc, model = _gpflows(gpflow.models.GPRFITC), _regression(alpha=1.0)
+    fitc = _gpflows(gpflow.models.GPRFITC)
+    model = _regression(alpha=1.0)
     assert_close(
         model.fitc_log_marginal_likelihood(), fitc.fitc_log_marginal_likelihood()
     )
@@ -103,7 +104,8 @@ def test_what_svgp_has_and_a_computed_q_has_not(name: str) -> None:
             TypeError, match=f"expected no argument: {name} holds its data. Call"
         ):
             method(PROBLEM.data)
-    natural, step = gpflow.optimizers.NaturalGradient(0.1), [(model.q_mu, model.q_sqrt)]
+    natural = gpflow.optimizers.NaturalGradient(0.1)
+    step = [(model.q_mu, model.q_sqrt)]
     with pytest.raises(
         ValueError, match=r"^NaturalGradient: got q_mu and q_sqrt of a model that"
     ):
@@ -116,7 +118,8 @@ def test_a_diagonal_q_starts_from_the_prior_and_is_trained() -> None:
     model = gaussian_model("ARPEP", PROBLEM, num_latent_gps=2, q_diag=True, alpha=0.5)
     assert_close(model.prior_kl(), 0.0, scale=1.0)
     closure = model.training_loss_closure(PROBLEM.data, compile=True)
-    before, options = float(closure()), {"compile": False, "options": {"maxiter": 5}}
+    before = float(closure())
+    options = {"compile": False, "options": {"maxiter": 5}}
     gpflow.optimizers.Scipy().minimize(closure, model.trainable_variables, **options)
     assert float(closure()) < before - 1.0 and np.all(model.q_sqrt.numpy() > 0.0)
 
@@ -140,7 +143,8 @@ def _shared(Z: Any = OUTPUTS.Z) -> Any:
 
 
 def _pair(**options: Any) -> tuple[pep.PEPRegression, pep.PEPRegression]:
-    kernel, options = OUTPUTS.kernel(), {"noise_variance": 0.1, "alpha": 0.4, **options}
+    kernel = OUTPUTS.kernel()
+    options = {"noise_variance": 0.1, "alpha": 0.4, **options}
     ways = (SharedIndependent(kernel, 2), _shared()), (OUTPUTS.kernel(), OUTPUTS.Z)
     shared, plain = (pep.PEPRegression(OUTPUTS.data, *way, **options) for way in ways)
     return shared, plain

@@ -16,7 +16,8 @@ from scipy.stats import t as student
 
 import gpflow_pep as pep
 
-L, K = gpflow.likelihoods, gpflow.kernels
+L = gpflow.likelihoods
+K = gpflow.kernels
 X = np.linspace(-2.0, 2.0, 20)[:, None]
 F = np.sin(3.0 * X)
 Z = X[::4].copy()
@@ -82,10 +83,8 @@ def test_densities(name: str, kind: str) -> None:
 
 @pytest.mark.parametrize("sources", ["shared", "mixed"])
 def test_densities_of_several_columns(sources: str) -> None:
-    kernel, likelihood = (
-        K.Matern32(4.0),
-        pep.likelihoods.PerOutput([L.StudentT(0.5), L.Poisson()]),
-    )
+    kernel = K.Matern32(4.0)
+    likelihood = pep.likelihoods.PerOutput([L.StudentT(0.5), L.Poisson()])
     if sources == "mixed":
         kernel = K.LinearCoregionalization([kernel], W=[[0.5], [1.0]])
     data = X, np.hstack([F, COUNTS])

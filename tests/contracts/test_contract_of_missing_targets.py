@@ -34,7 +34,8 @@ def create(case: ModelCase) -> Any:
 @each
 @pytest.mark.slow
 def test_powers_of_rows_chunks_and_graphs(create: Any) -> None:
-    model, in_chunks = create(alpha=POWERS), create(alpha=POWERS, chunk_size=4)
+    model = create(alpha=POWERS)
+    in_chunks = create(alpha=POWERS, chunk_size=4)
     assert_close(in_chunks.training_loss(), model.training_loss(), rtol=1e-9)
     both = (
         gradients(one.training_loss, one.trainable_variables)
@@ -53,7 +54,9 @@ def test_powers_of_rows_chunks_and_graphs(create: Any) -> None:
 @each
 def test_other_rows_and_powers(case: ModelCase, create: Any) -> None:
     X, Y = case.data(0)
-    model, of_rows, fewer = create(), create(alpha=POWERS), create((X[3:], Y[3:]))
+    model = create()
+    of_rows = create(alpha=POWERS)
+    fewer = create((X[3:], Y[3:]))
     whole = float(model.training_loss())
 
     def check(actual: Any, expected: Any) -> None:
@@ -64,10 +67,8 @@ def test_other_rows_and_powers(case: ModelCase, create: Any) -> None:
         of_rows.update_data((X[3:], Y[3:]))
         check(of_rows, create((X[3:], Y[3:]), alpha=POWERS[3:]))
         of_rows.condition_on((X[:3], Y[:3]), alpha=0.2)
-        powers, rows = (
-            np.concatenate([POWERS[3:], np.full(3, 0.2)]),
-            np.roll(np.arange(N), -3),
-        )
+        powers = np.concatenate([POWERS[3:], np.full(3, 0.2)])
+        rows = np.roll(np.arange(N), -3)
         check(of_rows, create((X[rows], Y[rows]), alpha=powers))
     model.data = X[3:], Y[3:]
     check(model, fewer)
@@ -122,10 +123,8 @@ def test_powers_that_are_mixed_and_chosen(case: ModelCase, create: Any) -> None:
     assert_close(mixed.predict_log_density((X, Y)), expected, rtol=1e-5)
     assert mixed.predict_f_samples(XNEW, 3).shape == (3, 5, 2)
 
-    new, each_power = (
-        case.data(1),
-        [create(case.data(1), alpha=alpha) for alpha in (0.0, 1.0)],
-    )
+    new = case.data(1)
+    each_power = [create(case.data(1), alpha=alpha) for alpha in (0.0, 1.0)]
     chosen = pep.training.select_alpha(create(new), [0.0, 1.0], refit=False)
     scores = [float(np.mean(one.loo_log_density())) for one in each_power]
     assert_close([score.log_density for score in chosen.scores], scores, rtol=1e-8)

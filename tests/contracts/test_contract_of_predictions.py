@@ -78,9 +78,11 @@ def test_samples(model: Any) -> None:
         assert samples.shape == (2000, len(XNEW), 2)
         mean, covariance = map(np.asarray, model.predict_f(XNEW, **options))
         if full_cov:
-            samples, mean = np.swapaxes(samples, 1, 2), mean.T
+            samples = np.swapaxes(samples, 1, 2)
+            mean = mean.T
         elif not full_output:
-            samples, mean = samples[..., None], mean[..., None]
+            samples = samples[..., None]
+            mean = mean[..., None]
             covariance = covariance[..., None, None]
         assert worst_z(samples, mean, covariance) < 4.5
 
@@ -103,7 +105,8 @@ def test_posterior_caches(model: Any, cache: PrecomputeCacheType) -> None:
     """What is cached stays as it was until it is updated; what is fused is as the model
     is now.
     """
-    posterior, cached = model.posterior(cache), cache is not PrecomputeCacheType.NOCACHE
+    posterior = model.posterior(cache)
+    cached = cache is not PrecomputeCacheType.NOCACHE
     for pair in BOTH:
         expected = model.predict_f(XNEW, *pair)
         assert_all_close(posterior.fused_predict_f(XNEW, *pair), expected, rtol=1e-7)
@@ -114,7 +117,8 @@ def test_posterior_caches(model: Any, cache: PrecomputeCacheType) -> None:
             ValueError, match=r"cache: got none|Cache has not been precomputed"
         ):
             posterior.predict_f(XNEW)
-    predict, before = tf.function(posterior.predict_f), model.predict_f(XNEW)
+    predict = tf.function(posterior.predict_f)
+    before = model.predict_f(XNEW)
     if cache is PrecomputeCacheType.VARIABLE:
         predict(XNEW)
     variable = model.inducing_variable.trainable_variables[0]

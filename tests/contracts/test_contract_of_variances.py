@@ -90,11 +90,13 @@ class Cell(NamedTuple):
 
     def moments(self, kind: Any) -> tuple[Array, Array]:
         """Compute mean and variance of y densely with numbers of some kind."""
-        covariance, Z = KERNELS[self.kernel][1], POINTS[self.points]
+        covariance = KERNELS[self.kernel][1]
+        Z = POINTS[self.points]
         K = lambda A, B: covariance(_distance(A.astype(kind), B.astype(kind)))  # noqa: E731
         eye = np.eye(len(Z), dtype=kind)
         L = _cholesky(K(Z, Z) + kind(self.jitter) * eye)
-        A, new = _solve(L, K(Z, X)), _solve(L, K(Z, XNEW))
+        A = _solve(L, K(Z, X))
+        new = _solve(L, K(Z, XNEW))
         scale = kind(self.noise) + np.maximum(1 - np.sum(A * A, axis=0), 0) / 2
         factor = _cholesky(eye + A / scale @ A.T)
         c = _solve(factor, A / scale @ Y.astype(kind))
@@ -189,7 +191,8 @@ def test_hard_cells(cell: Cell) -> None:
 
 
 def _all_cells() -> Iterator[Cell]:
-    jitters, noises = (1e-6, 1e-9, 1e-12), (1e-2, 1e-5, 1e-8)
+    jitters = (1e-6, 1e-9, 1e-12)
+    noises = (1e-2, 1e-5, 1e-8)
     for cell in itertools.product(KERNELS, POINTS, jitters, noises):
         yield Cell(*cell)
 
@@ -232,7 +235,8 @@ def test_mixed_outputs() -> None:
         model = pep.PEPRegression(
             (X, Y), kernel, points, likelihood=_noise(HARD[0].noise)
         )
-        exact, f = HARD[0].moments(np.longdouble), model.posterior().predict_f(XNEW)
+        exact = HARD[0].moments(np.longdouble)
+        f = model.posterior().predict_f(XNEW)
     possible = _error(HARD[0].moments(np.float64), exact)
     found = f[0], f[1] + HARD[0].noise
     assert _error(found, exact) < max(1e-6, 20.0 * possible)

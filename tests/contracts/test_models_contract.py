@@ -95,7 +95,8 @@ def test_is_a_gpflow_model(
     assert log_z.shape == ()
     assert_close(model.maximum_log_likelihood_objective(*arguments), log_z, rtol=1e-14)
     assert_close(_loss(model, data)(), -log_z, rtol=1e-14)
-    part, parameters = cases.first_kernel(model), gpflow.utilities.parameter_dict(model)
+    part = cases.first_kernel(model)
+    parameters = gpflow.utilities.parameter_dict(model)
     listed = {id(parameter) for parameter in parameters.values()}
     assert {
         id(one) for one in (part.variance, part.lengthscales, cases.points(model).Z)
@@ -141,10 +142,8 @@ def test_copies(copy_of: Any, model: gpflow.models.GPModel, data: Data) -> None:
 
 
 def _assert_saved(model: gpflow.models.GPModel, method: str, directory: Path) -> None:
-    loaded, predict = (
-        cases.saved_and_loaded(model, method, str(directory)),
-        getattr(model, method),
-    )
+    loaded = cases.saved_and_loaded(model, method, str(directory))
+    predict = getattr(model, method)
     for Xnew in (XNEW, XNEW[:1], np.vstack([XNEW, XNEW])):
         assert_all_close(loaded.compiled(Xnew), predict(Xnew), rtol=1e-12)
 
@@ -169,7 +168,8 @@ def test_all_that_a_user_does(
         assert_all_close(compiled.predict_f(XNEW), fresh.predict_f(XNEW), rtol=1e-10)
     new = case.data(1)
     compiled.assign_data(new)
-    start, optimizer = float(compiled.loss()), Adam(0.01)
+    start = float(compiled.loss())
+    optimizer = Adam(0.01)
     for _ in range(5):
         optimizer.minimize(compiled.loss, compiled.variables)
     after = float(compiled.loss())
@@ -180,10 +180,8 @@ def test_all_that_a_user_does(
     assert compiled.loss.experimental_get_tracing_count() == 1
 
     compiled.model.alpha.assign(0.2)
-    trained, values = (
-        compiled.predict_f(XNEW),
-        gpflow.utilities.read_values(compiled.model),
-    )
+    trained = compiled.predict_f(XNEW)
+    values = gpflow.utilities.read_values(compiled.model)
     with_constants, read = (case.create(new, Z) for _ in range(2))
     assert np.max(np.abs(with_constants.predict_f(XNEW)[0] - trained[0])) > 1e-3
     given = {name: values[name] for name in values if ".data" not in name}
@@ -223,7 +221,8 @@ def test_set_trainable(compiled: Compiled) -> None:
     model = compiled.model
     everything = len(model.trainable_variables)
     gpflow.set_trainable(model.inducing_variable, False)
-    part, Z = cases.first_kernel(model), cases.points(model).Z
+    part = cases.first_kernel(model)
+    Z = cases.points(model).Z
     gpflow.set_trainable(part.variance, False)
     assert len(model.trainable_variables) == everything - 2
     before = [one.numpy() for one in (Z, part.variance, part.lengthscales)]
@@ -236,7 +235,8 @@ def test_set_trainable(compiled: Compiled) -> None:
 @also_by_chunks
 @pytest.mark.near_copies("PEP", "ARPEP")
 def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> None:
-    in_double, moments_in_double = float(_loss(model, data)()), model.predict_f(XNEW)
+    in_double = float(_loss(model, data)())
+    moments_in_double = model.predict_f(XNEW)
     gpflow.config.set_default_float(np.float32)
     single = tuple(array.astype(np.float32) for array in data)
     tf.config.experimental.enable_tensor_float_32_execution(True)  # as it is by default

@@ -44,7 +44,8 @@ def test_components_of_some_weight_are_asked(
 
 
 def test_moments_are_those_of_draws() -> None:
-    weights, means = np.array([0.3, 0.7]), np.array([[0.0, 1.0], [2.0, -1.0]])
+    weights = np.array([0.3, 0.7])
+    means = np.array([[0.0, 1.0], [2.0, -1.0]])
     covariances = np.array([np.eye(2), [[2.0, 0.5], [0.5, 1.0]]])
     mean, covariance = mixed_moments(
         weights, means, covariances, lambda apart: np.outer(apart, apart)

@@ -45,7 +45,8 @@ def test_units_and_their_slopes(name: str) -> None:
 @pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5], [1.0, 0.0], [0.1, 0.1, 0.8]])
 def test_quantiles_invert_the_distribution_function(weights: list[float]) -> None:
     """Of components that are narrow or wide, near each other or far apart."""
-    w, shape = np.array(weights), (len(weights), 300)
+    w = np.array(weights)
+    shape = (len(weights), 300)
     m = RNG.normal(size=shape) * 10.0 ** RNG.uniform(-3.0, 4.0, 300)
     s = 10.0 ** RNG.uniform(-6.0, 1.0, shape)
     q = np.array([1e-9, 0.05, 0.2500001, 0.5, 0.9, 1.0 - 1e-6])
@@ -62,7 +63,8 @@ def test_quantiles_invert_the_distribution_function(weights: list[float]) -> Non
 
 
 def test_without_a_warp_units_are_linear_bit_for_bit() -> None:
-    y, v = RNG.uniform(0.1, 9.0, 50), RNG.uniform(0.1, 2.0, 50)
+    y = RNG.uniform(0.1, 9.0, 50)
+    v = RNG.uniform(0.1, 2.0, 50)
     for logarithm in (False, True):
         units = Units(0.7, 0.3, logarithm, 0.0, 0.0)
         g = ((np.log(y) if logarithm else y) - 0.3) / 0.7
@@ -128,7 +130,8 @@ PREDICTIVES: dict[str, tuple[Any, tuple[int, ...], Recalibration | None]] = {
 @pytest.mark.parametrize("name", PREDICTIVES)
 def test_one_distribution_has_quantiles_densities_moments_and_scores(name: str) -> None:
     units, shape, recalibration = PREDICTIVES[name]
-    means, sds = RNG.normal(size=(3, 4, *shape)), RNG.uniform(0.2, 1.0, (3, 4, *shape))
+    means = RNG.normal(size=(3, 4, *shape))
+    sds = RNG.uniform(0.2, 1.0, (3, 4, *shape))
     predictive = Predictive(means, sds**2, W, units, recalibration=recalibration)
     each = [units] * 3 if isinstance(units, Units) else units
 
@@ -137,7 +140,8 @@ def test_one_distribution_has_quantiles_densities_moments_and_scores(name: str) 
         below = sum(w * norm.cdf(u.transform(y), m, s) for w, u, m, s in parts)
         if recalibration is None:
             return below
-        z, nu = norm.ppf(below) / recalibration.scale, recalibration.nu
+        z = norm.ppf(below) / recalibration.scale
+        nu = recalibration.nu
         return norm.cdf(z) if nu is None else student.cdf(z, nu)
 
     farthest = 1e-6 if recalibration is None else 1e-3
@@ -261,7 +265,8 @@ def test_recalibration_of_few_rows_has_their_degrees_of_freedom(N: int) -> None:
 
 
 def test_draws_become_draws_of_what_is_recalibrated() -> None:
-    means, sds = RNG.normal(size=(3, 4)), RNG.uniform(0.2, 1.0, (3, 4))
+    means = RNG.normal(size=(3, 4))
+    sds = RNG.uniform(0.2, 1.0, (3, 4))
     before = Predictive(means, sds**2, W, SEVERAL)
     after = before._replace(recalibration=Recalibration(4.0, 0.8))
     draws = before.quantiles(Q).T  # [Q, N]
@@ -275,11 +280,13 @@ def test_draws_become_draws_of_what_is_recalibrated() -> None:
 
 def test_a_mixture_of_mixtures() -> None:
     def part(number: int, units: Units) -> Predictive:
-        means, sds = RNG.normal(size=(number, 4)), RNG.uniform(0.2, 1.0, (number, 4))
+        means = RNG.normal(size=(number, 4))
+        sds = RNG.uniform(0.2, 1.0, (number, 4))
         return Predictive(means, sds**2, RNG.dirichlet(np.ones(number)), units)
 
     parts = [part(2, UNITS["warped"]), part(1, Units(2.0, 1.0))]
-    w, u = np.array([0.3, 0.7]), np.array([0.8, 0.2])
+    w = np.array([0.3, 0.7])
+    u = np.array([0.8, 0.2])
     mixed = Predictive.mixed(parts, w, u)
     y = RNG.normal(size=4)
     density = sum(share * np.exp(p.log_densities(y)) for share, p in zip(w, parts))

@@ -146,7 +146,8 @@ def test_recalibrated_by_rows_that_were_left_out(fitted: PEPClassifier) -> None:
 def test_probabilities_are_recalibrated_as_gaussian_densities_are(scale: float) -> None:
     places = np.linspace(-60.0, 60.0, 20_001)
     p, expected = (norm.pdf(places, 0.7, sd) for sd in (1.3, 1.3 * scale))
-    p, expected = p / p.sum(), expected / expected.sum()
+    p = p / p.sum()
+    expected = expected / expected.sum()
     found = Recalibration(None, scale).probabilities(p[None])[0]
     known = np.minimum(p, expected) > 1e-290  # others are too small for a number
     assert_allclose(found[known], expected[known], rtol=1e-10)
@@ -279,7 +280,8 @@ def waves_beside_a_slope(num_rows: int, num_classes: int) -> tuple[Any, Any, Any
     """Draw inputs, labels and their true probabilities."""
     rng = np.random.default_rng(0)
     inputs = rng.uniform(-2.0, 2.0, size=[num_rows, 2])
-    slope, wave = 3.0 * inputs[:, 0], 4.0 * np.sin(7.0 * inputs[:, 1])
+    slope = 3.0 * inputs[:, 0]
+    wave = 4.0 * np.sin(7.0 * inputs[:, 1])
     nothing = np.zeros(num_rows)
     f = [nothing, slope + wave] if num_classes == 2 else [nothing, slope, wave]
     p = softmax(np.transpose(f), axis=1)
@@ -312,7 +314,8 @@ def test_smooth_start_stays_where_there_is_nothing_fine(
     def failing(*_: Any, **__: Any) -> Any:
         raise ValueError("no factor")
 
-    rows, labels = X[:, :1], GRADE > 0
+    rows = X[:, :1]
+    labels = GRADE > 0
     options: dict[str, Any] = {"random_state": 0, "inputs": "standard"}
     fitted = PEPClassifier(**options).fit(rows, labels)
     monkeypatch.setattr(SingleClassifier, "after_few_steps", failing)

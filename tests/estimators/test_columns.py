@@ -97,7 +97,9 @@ def chosen(
 
 def of_columns(mixtures: Any, *values: Any) -> PEPRegressor:
     whole = PEPRegressor()
-    whole.n_outputs_, whole.n_features_in_, whole.target_names_ = 2, 1, None
+    whole.n_outputs_ = 2
+    whole.n_features_in_ = 1
+    whole.target_names_ = None
     whole.mixture_ = ColumnMixture(tuple(mixtures), *values)
     whole.rows_held_ = RowsHeld(28, 28, 28)
     return whole

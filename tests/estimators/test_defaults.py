@@ -89,7 +89,8 @@ def test_where_powers_are_mixed() -> None:
         return own.attempts(rows, law, batch)[:2]
 
     default = SingleRegressor(ModelSettings())
-    gaussian, poisson = gpflow.likelihoods.Gaussian(), gpflow.likelihoods.Poisson()
+    gaussian = gpflow.likelihoods.Gaussian()
+    poisson = gpflow.likelihoods.Poisson()
     assert plan(default, gaussian) == (ALL, True)
     assert plan(default, gaussian, 1000) == ((0.5,), False)
     assert plan(default, poisson) == ((0.5,), False)
@@ -180,7 +181,8 @@ def test_rows_left_out_judge_many(
 
 
 def test_much_work_begins_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls, train = [], trainer.Trainer.on_some
+    calls = []
+    train = trainer.Trainer.on_some
     counted = lambda *args: calls.append(args) or train(*args)  # noqa: E731
     monkeypatch.setattr(trainer, "WORK_OF_SUBSETS", 45.0)
     monkeypatch.setattr(trainer.Trainer, "on_some", counted)
@@ -196,7 +198,8 @@ def test_much_work_begins_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_many_rows_of_several_classes_begin_with_some(
     num_classes: int, monkeypatch: Any
 ) -> None:
-    some, on_some = [], trainer.Trainer.on_some
+    some = []
+    on_some = trainer.Trainer.on_some
 
     def noted(self: trainer.Trainer, model: Any, deadline: float) -> Any:
         some.append(model)
@@ -233,7 +236,8 @@ def test_no_stage_begins_after_the_end(
     """By a clock that evaluations alone move on, each by a second: the first is
     compilation.
     """
-    clock, densities = [0.0], [0.0]
+    clock = [0.0]
+    densities = [0.0]
     before_calls(
         monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0)
     )

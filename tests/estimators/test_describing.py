@@ -20,12 +20,10 @@ from gpflow_pep.estimators.single.describing import (
     check_same,
 )
 
-k, lik, iv, fun = (
-    gpflow.kernels,
-    gpflow.likelihoods,
-    gpflow.inducing_variables,
-    gpflow.functions,
-)
+k = gpflow.kernels
+lik = gpflow.likelihoods
+iv = gpflow.inducing_variables
+fun = gpflow.functions
 Z = np.random.default_rng(0).normal(size=(4, 2))
 
 
@@ -112,7 +110,8 @@ PARTS = [
 )
 def test_parts_come_back(part: Any) -> None:
     found = there_and_back(part)
-    values, expected = parameter_dict(found), parameter_dict(part)
+    values = parameter_dict(found)
+    expected = parameter_dict(part)
     assert list(values) == list(expected) and type(found) is type(part)
     for name in expected:
         assert_array_equal(values[name], expected[name])
@@ -141,7 +140,8 @@ def test_parameters_come_back_whole() -> None:
 
 
 def test_shared_parts_stay_shared() -> None:
-    one, other = k.RBF(), k.Matern32()
+    one = k.RBF()
+    other = k.Matern32()
     other.lengthscales = one.lengthscales
     found = there_and_back(k.Sum([one, other, k.Product([one, other])]))
     first, second, product = found.kernels

@@ -105,11 +105,10 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
 
 def test_grades_are_in_the_order_of_their_values(no_training: None) -> None:
     """Those of numbers as text too, of which 10 comes before 2 in the alphabet."""
-    rows, grades = np.arange(24.0)[:, None], np.repeat(np.arange(1, 13), 2)
-    words, small = (
-        grades.astype(str),
-        {**SMALL, "likelihood": "ordinal", "num_inducing": 5},
-    )
+    rows = np.arange(24.0)[:, None]
+    grades = np.repeat(np.arange(1, 13), 2)
+    words = grades.astype(str)
+    small = {**SMALL, "likelihood": "ordinal", "num_inducing": 5}
     fitted = [PEPClassifier(**small).fit(rows, y) for y in (grades, words)]
     assert list(fitted[1].classes_) == [str(grade) for grade in range(1, 13)]
     assert_allclose(*(one.predict_proba(rows) for one in fitted), rtol=1e-9)
@@ -157,11 +156,10 @@ def test_a_fit_that_fails_leaves_the_one_before(
     with monkeypatch.context() as patched:
         skip_training(patched)
         model.fit(*rows)
-    before, predict = (
-        state(model),
-        getattr(model, "predict", getattr(model, "transform", None)),
-    )
-    predictions, calls = predict(rows[0]), []
+    before = state(model)
+    predict = getattr(model, "predict", getattr(model, "transform", None))
+    predictions = predict(rows[0])
+    calls = []
 
     def fail(*arguments: Any) -> Any:
         calls.append(None)
@@ -263,7 +261,8 @@ def test_what_scikit_learn_passes_and_asks_for(no_training: None) -> None:
 
 
 def test_own_kernel_and_points_are_copied() -> None:
-    kernel, Z = gpflow.kernels.Matern32(lengthscales=[1.0, 2.0]), np.zeros([3, 2])
+    kernel = gpflow.kernels.Matern32(lengthscales=[1.0, 2.0])
+    Z = np.zeros([3, 2])
     Z[:, 0] = [-1.0, 0.0, 1.0]
     fitted = PEPRegressor(kernel, inducing=Z, max_iterations=5).fit(X, Y)
     assert fitted.inducing_variable_.num_inducing == 3

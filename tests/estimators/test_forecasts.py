@@ -43,7 +43,8 @@ def level(years: int) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def forecast() -> tuple[PEPRegressor, pd.DataFrame, pd.DataFrame]:
     table = level(20)
-    past, later = table[:180], table[180:]
+    past = table[:180]
+    later = table[180:]
     model = PEPRegressor(time="year", random_state=0)
     return model.fit(past[["month", "year"]], past["y"]), past, later
 
@@ -51,7 +52,8 @@ def forecast() -> tuple[PEPRegressor, pd.DataFrame, pd.DataFrame]:
 def test_a_level_with_trend_and_season_goes_on(forecast: Any) -> None:
     """Without ``time`` the RMSE is .49: the trend ends where the rows end."""
     model, _, later = forecast
-    X, y = later[["month", "year"]], later["y"]
+    X = later[["month", "year"]]
+    y = later["y"]
     mean, sd = model.predict(X, return_std=True)
     assert np.sqrt(np.mean((mean - y) ** 2)) < 0.3
     assert np.mean(np.abs(mean - y) < 1.645 * sd) > 0.8
@@ -89,7 +91,8 @@ def test_saved_and_exported(forecast: Any, tmp_path: Path) -> None:
 def test_the_evidence_with_a_line(kernel: str) -> None:
     """Against SciPy's density, and finite differences."""
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(12, 2)), rng.normal(size=12)
+    X = rng.normal(size=(12, 2))
+    y = rng.normal(size=12)
     vector = np.r_[0.2, -0.1, 0.3, -1.0, 0.0, 0.0, 0.0, 0.0, -0.5, -0.7]
     if kernel != "additive":
         vector[-2:] = -np.inf
@@ -184,7 +187,8 @@ def test_the_command_passes_the_place_of_the_column(targets: list[str]) -> None:
 def test_the_level_of_sixty_years() -> None:
     """B2: the default had an RMSE of 8.9 and an exact GP .9."""
     table = level(60)
-    past, later = table[:540], table[540:]
+    past = table[:540]
+    later = table[540:]
     columns = ["month", "year"]
     model = PEPRegressor(time="year", random_state=0).fit(past[columns], past["y"])
     error = model.predict(later[columns]) - later["y"]

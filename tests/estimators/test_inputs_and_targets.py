@@ -72,7 +72,8 @@ def test_targets_with_a_narrower_support_are_not_standardised(name: str) -> None
 
 def test_alpha_scores_are_in_units_of_the_targets() -> None:
     model = PEPRegressor(**{**SMALL, "alpha": [0.3, 0.7]})
-    scores, y = model.fit(X, Y).alpha_scores_, 1e3 * Y + 7.0
+    scores = model.fit(X, Y).alpha_scores_
+    y = 1e3 * Y + 7.0
     model.fit(X, y)
     for alpha, score in scores.items():
         assert_allclose(model.alpha_scores_[alpha], score - np.log(1e3), rtol=1e-6)
@@ -126,7 +127,8 @@ TWICE = pd.DataFrame(np.column_stack([X, X, Y]), columns=["a", "a", "b"])
 WIDE = scipy.sparse.csr_matrix((60, inputs.MAX_DENSE // 60 + 1))
 NO_DATES = "got dates or durations, expected numbers"
 NO_NAMES = "got more than one column named 'a', expected different names"
-ONE, SEVERAL = PEPRegressor(**SMALL), PEPClassifier(**SMALL)
+ONE = PEPRegressor(**SMALL)
+SEVERAL = PEPClassifier(**SMALL)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ def test_a_fraction_of_rows_is_below_the_score() -> None:
 def test_folds_are_trained_without_the_row(fitted: PEPRegressor) -> None:
     scores = np.empty(60)
     for train, test in KFold(5, shuffle=True, random_state=0).split(X):
-        x, y = X[train], Y[train]
+        x = X[train]
+        y = Y[train]
         models, weights = components(clone(fitted).fit(x, y).model_)
         moments = [one.predict_y((X[test] - x.mean()) / x.std()) for one in models]
         m, v = (np.stack([part[k][:, 0] for part in moments]) for k in (0, 1))

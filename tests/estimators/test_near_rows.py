@@ -61,7 +61,8 @@ def components_of_y(fitted: PEPRegressor) -> list[Any]:
 
 def test_all_predictions_know_them(fitted: PEPRegressor) -> None:
     means, variances = components_of_y(fitted)
-    m, s = means * Y.std() + Y.mean(), np.sqrt(variances) * Y.std()
+    m = means * Y.std() + Y.mean()
+    s = np.sqrt(variances) * Y.std()
     check_mixture(fitted, XNEW, fitted.model_.weights.numpy()[:, None], m, s, rtol=1e-7)
     mean = fitted.predict(XNEW)
     from_model = fitted.model_.predict_y((XNEW - X.mean()) / X.std())[0].numpy()[:, 0]
@@ -140,7 +141,8 @@ def test_near_labels_are_known_where_that_pays(labels: PEPClassifier) -> None:
 
 
 def test_probabilities_are_mixed(labels: PEPClassifier) -> None:
-    scaled, posterior = labels.input_scaler_.transform(NEW), labels.posterior_
+    scaled = labels.input_scaler_.transform(NEW)
+    posterior = labels.posterior_
     of_one = [
         likelihood.predict_mean_and_var(scaled, *one.predict_f(scaled))[0][:, 0]
         for likelihood, one in zip(
@@ -178,7 +180,8 @@ def test_all_forms_know_near_labels(labels: PEPClassifier, tmp_path: Path) -> No
 def test_of_another_power_tensorflow_predicts(
     labels: PEPClassifier, tmp_path: Path
 ) -> None:
-    other, model = copy.deepcopy(labels), labels.model_
+    other = copy.deepcopy(labels)
+    model = labels.model_
     models = [model.models[0], copy_of(model.models[1])]
     models[1].alpha = 0.5
     single = other.mixture_.heaviest

@@ -500,10 +500,8 @@ def test_places_where_no_folder_can_be(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
-    model, got = (
-        load_estimator(saved),
-        r"(cannot be written|got a URL|not a path|no name).*",
-    )
+    model = load_estimator(saved)
+    got = r"(cannot be written|got a URL|not a path|no name).*"
     for write in (save_estimator, pep.estimators.export_numpy):
         with pytest.raises(ValueError, match=got + "Choose another folder"):
             write(place, model)  # type: ignore[operator]

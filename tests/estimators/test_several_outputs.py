@@ -72,16 +72,19 @@ def dense_prediction(
         return sum(np.outer(W[p, k], W[q, k]) * part for k, part in enumerate(parts))
 
     every_row, every_output = np.nonzero(~np.isnan(Y))
-    means, variances = np.empty((len(at), 2)), np.empty((len(at), 2))
+    means = np.empty((len(at), 2))
+    variances = np.empty((len(at), 2))
     for n, x in enumerate(at[:, 0]):
         kept = np.logical_not(left_out) | (X[every_row, 0] != x)
-        rows, outputs = every_row[kept], every_output[kept]
+        rows = every_row[kept]
+        outputs = every_output[kept]
         also = (
             np.flatnonzero(~np.isnan(known[n]))
             if known is not None
             else np.empty(0, int)
         )
-        places, which = np.r_[X[rows, 0], np.full(len(also), x)], np.r_[outputs, also]
+        places = np.r_[X[rows, 0], np.full(len(also), x)]
+        which = np.r_[outputs, also]
         values = np.r_[Y[rows, outputs], [] if known is None else known[n, also]]
         K = covariance(places, which, places, which) + np.diag(noise[which])
         new = np.full(2, x), np.array([0, 1])
@@ -119,7 +122,8 @@ def test_predictions_are_exact_with_inducing_points_at_all_rows(
         # f is what readings of a row have in common with those of other rows.
         f, sd_of_f = model.predict_f(NEW, return_std=True)
         expected_mean, expected_variance = dense_prediction(model, None)
-        W, parts = np.asarray(model.kernel_.W), model.likelihood_.likelihoods
+        W = np.asarray(model.kernel_.W)
+        parts = model.likelihood_.likelihoods
         noise = W[:, -1] ** 2 + [float(part.variance.numpy()) for part in parts]
         assert_allclose(f, expected_mean, rtol=1e-5)
         assert_allclose(sd_of_f**2 + noise, expected_variance, rtol=1e-5)
@@ -134,10 +138,8 @@ def table(shared: bool) -> tuple[AnyNDArray, AnyNDArray]:
     without.
     """
     random = np.random.default_rng(1)
-    x, shared_noise = (
-        random.uniform(-3.0, 3.0, (280, 1)),
-        0.5 * random.standard_normal((280, 1)),
-    )
+    x = random.uniform(-3.0, 3.0, (280, 1))
+    shared_noise = 0.5 * random.standard_normal((280, 1))
     noise = 0.1 if shared else 0.3
     y = np.hstack([np.sin(2.0 * x), np.cos(3.0 * x)]) + noise * random.standard_normal(
         (280, 2)
@@ -157,7 +159,8 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     model = PEPRegressor().fit(rows[:80], some)
     assert model.num_inducing_ == 80 and model.mixes_outputs_
     assert "If other columns of the row are known: joint" in model.summary()
-    new, known = rows[80:], targets[80:].copy()
+    new = rows[80:]
+    known = targets[80:].copy()
     known[:, 1] = np.nan
     errors = [targets[80:] - model.predict(new, known=given) for given in (known, None)]
     ratio = np.divide(*(np.linalg.norm(error[:, 1]) for error in errors))
@@ -196,7 +199,8 @@ def test_each_column_is_warped_as_it_needs() -> None:
 
 
 def test_everything_is_in_original_units(fitted: PEPRegressor) -> None:
-    center, size = np.nanmean(Y, axis=0), np.nanstd(Y, axis=0)
+    center = np.nanmean(Y, axis=0)
+    size = np.nanstd(Y, axis=0)
     there = ~np.isnan(Y).all(axis=1)
     rows = (NEW - X[there].mean(0)) / X[there].std(0)
     mean, variance = (part.numpy() for part in fitted.model_.predict_y(rows))
@@ -206,7 +210,8 @@ def test_everything_is_in_original_units(fitted: PEPRegressor) -> None:
     ends = fitted.predict_interval(NEW, 0.8)
     assert ends.shape == (6, 2, 2)
     assert_allclose(ends[..., 1], norm.ppf(0.9, got_mean, got_sd), rtol=1e-9)
-    densities, expected = fitted.log_densities(X, Y), fitted.predict(X, return_std=True)
+    densities = fitted.log_densities(X, Y)
+    expected = fitted.predict(X, return_std=True)
     assert_allclose(densities, norm.logpdf(Y, *expected), rtol=1e-8)
     assert fitted.log_score(X, Y) == pytest.approx(np.nanmean(densities))
     known = np.where([False, True], COMPLETE[: len(NEW)], np.nan)
@@ -343,7 +348,8 @@ def test_units_of_each_column(no_training: None) -> None:
 def test_intervals_of_folds() -> None:
     model = PEPRegressor(**SMALL).fit(X, Y)
     ends = model.predict_interval(X, 0.7, calibrate="folds")
-    scores, there = model.mixture_.fold_scores, ~np.isnan(Y[:, 0])
+    scores = model.mixture_.fold_scores
+    there = ~np.isnan(Y[:, 0])
     assert_array_equal(~np.isnan(scores), ~np.isnan(Y[~np.isnan(Y).all(axis=1)]))
     assert (
         np.mean((ends[there, 0, 0] < Y[there, 0]) & (Y[there, 0] < ends[there, 0, 1]))
@@ -396,7 +402,8 @@ def test_refused_by_predictions(fitted: PEPRegressor) -> None:
 def test_columns_of_y_are_matched_by_name(separate: bool, no_training: None) -> None:
     model: Any = PEPRegressor(**SMALL)
     table = pd.DataFrame(COMPLETE, columns=["p", "q"])
-    turned, other = table[["q", "p"]], table.rename(columns={"q": "r"})
+    turned = table[["q", "p"]]
+    other = table.rename(columns={"q": "r"})
     model = (SeparateRegressors(model) if separate else model).fit(X, table)
     for method in (model.score, model.log_score, model.log_densities):
         assert_array_equal(method(X, turned), method(X, COMPLETE))

@@ -67,10 +67,12 @@ def test_components_are_exact_and_weighted_by_rows_left_out(
     for part, settings in zip(
         parts, (("varying", True, "yeo-johnson"), plain, plain), strict=True
     ):
-        model, own = part.model, part.settings
+        model = part.model
+        own = part.settings
         assert type(model) is PEPRegression and not model.inducing_variable.Z.trainable
         assert (own.noise, own.warp, own.inputs) == settings
-    densities, means = [], []
+    densities = []
+    means = []
     nodes, node_weights = np.polynomial.hermite_e.hermegauss(60)
     for part in parts:
         mean, variance, t = left_out(part)
@@ -254,7 +256,8 @@ def test_units_as_they_are_change_nothing_but_the_mean(kernel: str) -> None:
     y = (Y - Y.mean()) / Y.std()
     settings: dict[str, Any] = {"inducing": "rows", "kernel": kernel}
     standard = PEPRegressor(**settings).fit(inputs, y)
-    scale, level = np.array([1e4, 1e-3]), 2e3
+    scale = np.array([1e4, 1e-3])
+    level = 2e3
     own = PEPRegressor(**settings, standardize=False).fit(scale * inputs, level * y)
     rows = ROWS - 1.0
     mean, sd = standard.predict(rows, return_std=True)
@@ -276,10 +279,12 @@ def test_units_as_they_are_change_nothing_but_the_mean(kernel: str) -> None:
 def test_exact_lengthscales_are_one_or_alike(ard: Any, kernel: str) -> None:
     """No step of any lengthscale gains; with a prior, of log Z less its squares."""
     fitted = PEPRegressor(kernel, inducing="rows", ard=ard).fit(X, Y)
-    model, main = fitted.model_, _main(fitted.kernel_)
+    model = fitted.model_
+    main = _main(fitted.kernel_)
     spread = 1e9 if ard is False else ard
     objective = near_lengthscales(spread)
-    before, scales = float(objective(model)), main.lengthscales.numpy()
+    before = float(objective(model))
+    scales = main.lengthscales.numpy()
     assert fitted.record_ is not None
     assert_allclose(fitted.record_.objective, before, rtol=1e-6)
     assert np.shape(scales) == (() if ard is False else (2,))
@@ -305,7 +310,8 @@ def test_settings_are_usable_by_themselves() -> None:
 @pytest.mark.parametrize("kernel", ["auto", "rbf", "matern52", "additive"])
 def test_rows_as_points_are_exact_regression(kernel: str) -> None:
     fitted = PEPRegressor(kernel, inducing="rows").fit(X, Y)
-    model, record = fitted.model_, fitted.record_
+    model = fitted.model_
+    record = fitted.record_
     kinds = {"matern52": Matern52, "additive": Sum}
     assert isinstance(model.kernel, kinds.get(kernel, SquaredExponential))
     noise = model.likelihood.variance.numpy()
@@ -386,7 +392,8 @@ def test_copies_count_once(stacked: PEPRegressor) -> None:
 def test_copies_are_judged_together(columns: int) -> None:
     """By the rows that are no copies: training without them at the same parameters."""
     y = np.column_stack([Y > 1.0, X[:, 0] > 1.0])[:20, :columns] * 1.0
-    rows, targets = np.vstack([X[:20], X[:9], X[:4]]), np.vstack([y, y[:9], y[:4]])
+    rows = np.vstack([X[:20], X[:9], X[:4]])
+    targets = np.vstack([y, y[:9], y[:4]])
     assert points.may_be_trials(targets)
     copies = points.numbers_of_copies(rows, targets)
     assert copies is not None and np.bincount(copies).tolist() == [0, 11, 10, 12]

@@ -25,7 +25,8 @@ from gpflow_pep.models import PEP
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (40, 1))
 LOG_Y = 5.0 + np.sin(X[:, 0]) + 0.3 * RNG.standard_normal(40)
-Y, SHIFTED = np.exp(LOG_Y), LOG_Y - 5.0
+Y = np.exp(LOG_Y)
+SHIFTED = LOG_Y - 5.0
 ROWS = np.array([[-2.0], [0.3], [5.0]])
 SMALL: dict[str, Any] = {"num_inducing": 6, "alpha": 0.5, "random_state": 0}
 pytestmark = pytest.mark.usefixtures("no_training")
@@ -68,7 +69,8 @@ def pair(name: str) -> tuple[PEPRegressor, PEPRegressor, AnyNDArray, Any, Any]:
 @pytest.mark.parametrize("name", ["log_normal", "warped"])
 def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
     by_name, by_hand, t, to_y, log_slope = pair(name)
-    y, q = to_y(t), [0.05, 0.5, 0.99]
+    y = to_y(t)
+    q = [0.05, 0.5, 0.99]
     of_t = by_hand.predict_quantiles(ROWS, q)
     assert_allclose(by_name.predict_quantiles(ROWS, q), to_y(of_t), rtol=1e-9)
     assert_allclose(by_name.sample_y(ROWS, 5), to_y(by_hand.sample_y(ROWS, 5)))
@@ -91,10 +93,8 @@ def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
             )
         ]
         if name == "warped":
-            weights, parts = (
-                by_hand.model_.weights,
-                by_hand.posterior_.components_of_f(row[None]),
-            )
+            weights = by_hand.model_.weights
+            parts = by_hand.posterior_.components_of_f(row[None])
             moments = zip(weights.numpy(), parts)
             density = sum(
                 w * norm.pdf(grid, m[0, 0], np.sqrt(v[0, 0])) for w, (m, v) in moments
@@ -208,12 +208,14 @@ def test_a_shift_and_a_scale_of_y_change_predictions_likewise(name: str) -> None
     not.
     """
     create, y = FAMILIES[name]
-    scale, shift = 40.0, 300.0
+    scale = 40.0
+    shift = 300.0
     moved_y = (
         np.column_stack([y]) * [scale, 1.0][: np.ndim(y)] + [shift, 0.0][: np.ndim(y)]
     )
     moved_y = moved_y.reshape(y.shape)
-    plain, moved = fit(create(1.0, 0.0), y), fit(create(scale, shift), moved_y)
+    plain = fit(create(1.0, 0.0), y)
+    moved = fit(create(scale, shift), moved_y)
     for predict in ("predict", "predict_f"):
         mean, std = getattr(plain, predict)(ROWS, return_std=True)
         expected = scale * mean + shift, scale * std

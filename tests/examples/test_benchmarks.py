@@ -29,7 +29,8 @@ def small() -> Any:
 
 @pytest.mark.slow
 def test_a_run(small: Any, tmp_path: Path) -> None:
-    run, subject = "ARPEP:0.5", large_scale.SUBJECTS["generated"]
+    run = "ARPEP:0.5"
+    subject = large_scale.SUBJECTS["generated"]
     first, second = (
         large_scale.create(run, small, small.X[:5], subject) for _ in range(2)
     )
@@ -60,10 +61,8 @@ def test_scores_are_those_of_gpflow(small: Any) -> None:
     )
     model.q_mu.assign(np.random.default_rng(0).standard_normal(model.q_mu.shape))
     error, nlpd = large_scale.scorer(model, 3)(small.X_test, small.Y_test)
-    probability, labels = (
-        model.predict_y(small.X_test)[0].numpy(),
-        small.Y_test[:, 0].astype(int),
-    )
+    probability = model.predict_y(small.X_test)[0].numpy()
+    labels = small.Y_test[:, 0].astype(int)
     assert error == np.mean(probability.argmax(axis=1) != labels)
     # GPflow's 20 nodes.
     expected = -np.mean(np.log(probability[np.arange(60), labels]))
@@ -71,7 +70,8 @@ def test_scores_are_those_of_gpflow(small: Any) -> None:
 
 
 def test_data_of_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng, digits = np.random.default_rng(0), np.arange(14, dtype=np.uint8) % 10
+    rng = np.random.default_rng(0)
+    digits = np.arange(14, dtype=np.uint8) % 10
     images = rng.integers(0, 256, (14, 28, 28), np.uint8)
     parts = {"x_train": images[:10], "y_train": digits[:10]}
     np.savez(tmp_path / "mnist.npz", **parts, x_test=images[10:], y_test=digits[10:])
@@ -84,10 +84,8 @@ def test_data_of_the_papers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(order) == [10, 11, 12, 13] and problem.num_classes == 10
     np.testing.assert_array_equal(problem.Y_test[:, 0], digits[order])
     monkeypatch.setattr(large_scale, "FLIGHTS_HELD_OUT", 6)
-    X, labels = (
-        rng.normal(3.0, 2.0, (30, 8)).astype(np.float32),
-        np.arange(30, dtype=np.int8) % 3,
-    )
+    X = rng.normal(3.0, 2.0, (30, 8)).astype(np.float32)
+    labels = np.arange(30, dtype=np.int8) % 3
     np.savez(tmp_path / "airline_nyc13.npz", X=X, y=labels)
     problem, late, parity = (
         large_scale.load(n, tmp_path) for n in ("airline", "late", "parity")

@@ -65,7 +65,9 @@ def blocks_of_page(path: Path) -> list[Block]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return blocks_of_markdown(text)
-    blocks, slow, not_run = [], False, False
+    blocks = []
+    slow = False
+    not_run = False
     if _README in text:
         blocks = blocks_of_markdown((ROOT / "README.md").read_text(encoding="utf-8"))[
             :1
@@ -73,10 +75,8 @@ def blocks_of_page(path: Path) -> list[Block]:
     for each in _BLOCK.finditer(text):
         kind = each[2]
         body = _OPTIONS.sub(lambda options: "\n" * options[0].count("\n"), each[3])
-        slow, not_run = (
-            slow or kind.startswith("slow"),
-            not_run or kind.startswith("not run"),
-        )
+        slow = slow or kind.startswith("slow")
+        not_run = not_run or kind.startswith("not run")
         if kind in ("hidden code:", "code-block:: python"):
             line = text[: each.start(3)].count("\n")
             blocks.append(Block(dedent(body), slow, not_run, line))

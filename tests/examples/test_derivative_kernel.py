@@ -16,7 +16,8 @@ from examples.derivative_kernel import ValueOrDerivative, rows_of
 
 STEP = 1e-4
 rng = np.random.default_rng(0)
-X, X2 = rng.standard_normal((4, 3)), rng.standard_normal((5, 3))
+X = rng.standard_normal((4, 3))
+X2 = rng.standard_normal((5, 3))
 SCALES = {"variance": 1.3, "lengthscales": [0.8, 1.5, 2.0]}
 BASES = {
     "SquaredExponential": SquaredExponential(**SCALES),
@@ -34,7 +35,8 @@ def _moved(x: Any, which: int, by: float) -> Any:
 
 def _by_differences(base: Any, x: Any, i: int, x2: Any, j: int) -> Any:
     """Differences over x for i above 0, and over x2 for j above 0."""
-    total, signs = 0.0, (1.0, -1.0)
+    total = 0.0
+    signs = (1.0, -1.0)
     for sign in signs if i else (1.0,):
         for sign2 in signs if j else (1.0,):
             K = base(_moved(x, i, sign * STEP), _moved(x2, j, sign2 * STEP)).numpy()
@@ -96,10 +98,8 @@ def _data() -> Any:
 def test_models_equal_exact_regression(alpha: float) -> None:
     """With inducing inputs at all rows, of values and of slopes."""
     data = _data()
-    kernel, likelihood = (
-        ValueOrDerivative(SquaredExponential()),
-        gpflow.likelihoods.Gaussian(0.01),
-    )
+    kernel = ValueOrDerivative(SquaredExponential())
+    likelihood = gpflow.likelihoods.Gaussian(0.01)
     Z = data[0].copy()
     with gpflow.config.as_context(gpflow.config.Config(jitter=1e-12)):
         exact = gpflow.models.GPR(data, kernel, likelihood=likelihood)
@@ -133,7 +133,8 @@ def test_training_moves_points_and_not_their_kinds() -> None:
 
 
 def test_kinds_that_are_none() -> None:
-    kernel, x = ValueOrDerivative(SquaredExponential()), np.array([[0.3, 3.0]])
+    kernel = ValueOrDerivative(SquaredExponential())
+    x = np.array([[0.3, 3.0]])
     with pytest.raises(ValueError, match=r"X: got 3 in the last column.*or 1 to 1"):
         kernel(x)
     assert np.isnan(tf.function(kernel.K, autograph=False)(tf.constant(x))).all()

@@ -97,7 +97,8 @@ def test_figures_are_shown_and_name_their_command() -> None:
 
 def test_versions_and_citation() -> None:
     assert version("gpflow-pep") == pep.__version__
-    citation, readme = read(ROOT / "CITATION.cff"), read(ROOT / "README.md")
+    citation = read(ROOT / "CITATION.cff")
+    readme = read(ROOT / "README.md")
     assert f"\nversion: {pep.__version__}\n" in citation
     for title in re.findall(r"^    title: (.*)$", citation, re.MULTILINE)[:4]:
         assert title.lower() in re.sub(r"\s+", " ", readme).lower()

@@ -133,7 +133,8 @@ def test_values_are_those_that_were_meant(folder: Path) -> None:
 
 
 def test_the_messy_table_of_the_documentation(tmp_path: Path, argv: Any) -> None:
-    old, new = tmp_path / "flats.csv", tmp_path / "new.csv"
+    old = tmp_path / "flats.csv"
+    new = tmp_path / "new.csv"
     example = load_example("messy_table.py")
     argv("messy_table.py", old, new)
     example.main()

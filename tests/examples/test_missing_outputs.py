@@ -17,7 +17,8 @@ example = load_example("missing_outputs.py")
 @pytest.mark.parametrize("name", ["diabetes", "counted"])
 def test_what_is_removed(name: str) -> None:
     at_random = example.incomplete(name, "random", 0, 60, Path("."))
-    table, removed = at_random.table, at_random.removed
+    table = at_random.table
+    removed = at_random.removed
     assert len(table.X) == 48 and len(at_random.new.X) == 12
     assert not removed.all(axis=1).any() and 0.2 < removed.mean() < 0.5
     assert np.array_equal(np.isnan(at_random.Y), removed)
@@ -27,7 +28,8 @@ def test_what_is_removed(name: str) -> None:
         )
     failure = example.incomplete(name, "failure", 0, 60, Path("."))
     (failing,) = np.flatnonzero(failure.removed.any(axis=0))
-    place, gone = failure.table.X[:, 0], failure.removed[:, failing]
+    place = failure.table.X[:, 0]
+    gone = failure.removed[:, failing]
     assert place[gone].min() > place[~gone].max()
 
 
@@ -47,7 +49,9 @@ def test_the_truth_is_the_best() -> None:
 
 def test_mixture_of_powers() -> None:
     """Most of the weight is where entries that were left out are likely."""
-    Y, zero, one = np.array([[0.0, np.nan]]), np.zeros((1, 2)), np.ones((1, 2))
+    Y = np.array([[0.0, np.nan]])
+    zero = np.zeros((1, 2))
+    one = np.ones((1, 2))
     by_power = [{"imputed": (zero, zero)}, {"imputed": (-5.0 * one, one)}]
     densities = [np.array([[-1.0, np.nan]]), np.array([[-np.inf, np.nan]])]
     log_density, mean = example.mixed(by_power, densities, Y)["imputed"]

@@ -123,10 +123,8 @@ def data(tmp_path: Path) -> Path:
     for name, target in (("boston", Y), ("banana", Y > 0.0), ("ionosphere", Y > 0.0)):
         table = pd.DataFrame(np.hstack([X, target]), columns=["a", "b", "y"])
         table.to_csv(tmp_path / f"{name}.csv.gz", index=False)
-    images, digits = (
-        rng.integers(0, 255, (40, 1, 2)).astype(np.uint8),
-        np.arange(40) % 10,
-    )
+    images = rng.integers(0, 255, (40, 1, 2)).astype(np.uint8)
+    digits = np.arange(40) % 10
     arrays = {"x_train": images, "x_test": images, "y_train": digits, "y_test": digits}
     np.savez(tmp_path / "mnist.npz", **arrays)
     return tmp_path
@@ -149,7 +147,8 @@ def test_a_cell_of_each_experiment_of_byt17(
     cells.append(Cell("everywhere", "ionosphere:20", 0, 2, "PEP", 1.0))
     names = {cell.experiment for cell in cells}
     assert names == {cell.experiment for size in SIZES for cell in byt17.grid(size)}
-    out, again = data / "out", data / "2"
+    out = data / "out"
+    again = data / "2"
     monkeypatch.setattr(byt17, "grid", lambda size: cells)
     monkeypatch.setattr(
         "sys.argv", ["byt17", "--quick", "--data", str(data), "--out", str(out)]
@@ -275,7 +274,8 @@ def test_waves() -> None:
 
 def test_summary_of_vh20(tmp_path: Path) -> None:
     """The entropy is better than chance by 0.02, and alpha 0 worse by 1 nat."""
-    random, rows = np.random.default_rng(0), []
+    random = np.random.default_rng(0)
+    rows = []
     for split in range(4):
         noise = 0.001 * random.standard_normal()
         common = {
@@ -485,7 +485,8 @@ def test_the_estimator_of_another_version_has_the_same_row(
 
 def test_predictions_of_another_version_are_of_its_estimator() -> None:
     random = np.random.default_rng(0)
-    X, X_new = random.standard_normal((30, 1)), random.standard_normal((5, 1))
+    X = random.standard_normal((30, 1))
+    X_new = random.standard_normal((5, 1))
     y = np.sin(X[:, 0]) + 0.1 * random.standard_normal(30)
     problem = {"X": X, "y": y, "X_new": X_new, "y_new": np.sin(X_new[:, 0])}
     answer = earlier.predict({**problem, "classes": False})

@@ -190,7 +190,8 @@ def test_laplace_of_several_classes() -> None:
     """Softmax of two is the logit of a difference, whose kernel has twice the
     variance.
     """
-    data, twice = (PROBLEM.X, LABELS), PROBLEM.kernel()
+    data = (PROBLEM.X, LABELS)
+    twice = PROBLEM.kernel()
     twice.variance.assign(2.0 * PROBLEM.variance)
     two = baselines.Laplace(data, PROBLEM.kernel(), gpflow.likelihoods.Softmax(2), 2)
     one = baselines.Laplace(data, twice, LOGIT, 1)
@@ -203,7 +204,8 @@ def test_laplace_of_several_classes() -> None:
 
 def test_dtc() -> None:
     """log N(y; 0, Q + noise), and no trace."""
-    noise, Z = PROBLEM.noise_variance, PROBLEM.Z
+    noise = PROBLEM.noise_variance
+    Z = PROBLEM.Z
     model = baselines.DTC(
         PROBLEM.data, PROBLEM.kernel(), Z.copy(), noise_variance=noise
     )
@@ -256,20 +258,16 @@ def test_every_method_learns(num_classes: int) -> None:
         few = name in ("SoD", "IVM")
         if num_classes:
             scores = tasks.classification_scores(fitted, Y[test])
-            error, loss, chance = (
-                scores["error_rate"],
-                scores["nlpd"],
-                np.log(num_classes),
-            )
+            error = scores["error_rate"]
+            loss = scores["nlpd"]
+            chance = np.log(num_classes)
             most = 0.9 * (1.0 - 1.0 / num_classes) if few else 0.3
         else:
             scores = tasks.regression_scores(fitted, Y[test], Y[train])
-            error, loss, chance, most = (
-                scores["smse"],
-                scores["smll"],
-                -0.5,
-                0.9 if few else 0.3,
-            )
+            error = scores["smse"]
+            loss = scores["smll"]
+            chance = -0.5
+            most = 0.9 if few else 0.3
         assert error < most and (few or loss < chance), (name, scores)
 
 
@@ -296,11 +294,9 @@ def test_one_inducing_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(gibbs, "SWEEPS", 4000)
     monkeypatch.setattr(gibbs, "THIN", 1)
-    X, Y, Xnew = (
-        np.array([[0.0], [0.7]]),
-        np.array([[0.0], [1.0]]),
-        np.array([[-0.4], [1.0]]),
-    )
+    X = np.array([[0.0], [0.7]])
+    Y = np.array([[0.0], [1.0]])
+    Xnew = np.array([[-0.4], [1.0]])
     Z = gpflow.inducing_variables.InducingPoints(np.array([[-0.2]]))
     parts = (
         gpflow.kernels.SquaredExponential(variance=2.0),

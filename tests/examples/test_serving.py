@@ -66,7 +66,8 @@ def test_the_answer_without_a_framework(folder: Path) -> None:
 
 
 def test_rows_that_are_refused(folder: Path) -> None:
-    answer, scorer = load_example("serving/app.py").answer, load_scorer(folder)
+    answer = load_example("serving/app.py").answer
+    scorer = load_scorer(folder)
     for rows in ({"area": 1.0}, [], [1.0]):
         with pytest.raises(ValueError, match="expected a list of at least one object"):
             answer(scorer, json.dumps(rows))

@@ -47,7 +47,8 @@ def test_the_bound_in_numpy_is_that_of_the_model(alpha: float) -> None:
     data = single_precision.generated(60)
     setting = (data, 10, 0.5, 0.01, alpha)
     value = single_precision.collapsed_bound(*setting, np.float64, np.float64)
-    X, Y = data.X.astype(float), data.Y.astype(float)
+    X = data.X.astype(float)
+    Y = data.Y.astype(float)
     options = {"alpha": alpha, "noise_variance": 0.01}
     model = pep.PEPRegression(
         (X, Y), SquaredExponential(lengthscales=0.5), X[:10], **options
@@ -135,9 +136,11 @@ def _assumed_density_filtering(K: Array, labels: Array) -> tuple[Array, Array]:
     """Mean and covariance of f after each label once, for the probit link without
     errors.
     """
-    mean, covariance = np.zeros(len(K)), K.copy()
+    mean = np.zeros(len(K))
+    covariance = K.copy()
     for n, label in enumerate(labels):
-        sign, variance = 2.0 * label - 1.0, covariance[n, n]
+        sign = 2.0 * label - 1.0
+        variance = covariance[n, n]
         z = sign * mean[n] / np.sqrt(1.0 + variance)
         ratio = scipy.stats.norm.pdf(z) / scipy.stats.norm.cdf(z)
         column = covariance[:, n]
@@ -150,8 +153,10 @@ def _assumed_density_filtering(K: Array, labels: Array) -> tuple[Array, Array]:
 
 def test_a_filter_sees_each_row_once() -> None:
     """In two batches, with inducing inputs at the rows."""
-    rng, kernel = np.random.default_rng(0), gpflow.kernels.Matern32(variance=2.0)
-    X, Y = np.linspace(-3.0, 3.0, 8)[:, None], rng.integers(0, 2, [8, 1]).astype(float)
+    rng = np.random.default_rng(0)
+    kernel = gpflow.kernels.Matern32(variance=2.0)
+    X = np.linspace(-3.0, 3.0, 8)[:, None]
+    Y = rng.integers(0, 2, [8, 1]).astype(float)
     parts = kernel, pep.likelihoods.NoisyLabelBernoulli(1e-12), X.copy()
     filtered = load_example("streaming.py").Filter(pep.PEP((X, Y), *parts, alpha=1.0))
     filtered.update((X[:5], Y[:5]))
@@ -207,10 +212,13 @@ def test_minibatches_by_all_methods(three_classes: Path, name: str) -> None:
 
 def test_covariances_of_values_and_slopes_are_those_of_differences() -> None:
     kernel = SquaredExponential(1.3, lengthscales=0.7)
-    Z, X, h = np.array([[-0.4], [0.1], [0.9]]), np.linspace(-1.0, 1.0, 5)[:, None], 1e-3
+    Z = np.array([[-0.4], [0.1], [0.9]])
+    X = np.linspace(-1.0, 1.0, 5)[:, None]
+    h = 1e-3
     u = load_example("interdomain.py").ValuesAndSlopes(Z)
     points = np.concatenate([Z, Z + h, Z - h])
-    eye, zero = np.eye(3), np.zeros([3, 3])
+    eye = np.eye(3)
+    zero = np.zeros([3, 3])
     D = np.block([[eye, zero, zero], [zero, eye / (2.0 * h), -eye / (2.0 * h)]])
     assert_close(Kuu(u, kernel), D @ kernel(points).numpy() @ D.T, rtol=1e-5)
     assert_close(Kuf(u, kernel, X), D @ kernel(points, X).numpy(), rtol=1e-5)
@@ -219,7 +227,8 @@ def test_covariances_of_values_and_slopes_are_those_of_differences() -> None:
 @pytest.mark.slow
 def test_values_and_slopes_serve_in_models() -> None:
     interdomain = load_example("interdomain.py")
-    data, kernel = interdomain.wave(30), SquaredExponential()
+    data = interdomain.wave(30)
+    kernel = SquaredExponential()
     u = interdomain.ValuesAndSlopes(np.linspace(0.0, 10.0, 4)[:, None])
     model = pep.models.PEPRegression(data, kernel, u, alpha=0.0)
     sgpr = gpflow.models.SGPR(data, kernel, u, likelihood=model.likelihood)
@@ -250,7 +259,8 @@ def test_the_papers_own_likelihood_converges(
     else:
         path = request.getfixturevalue("data_directory") / "ionosphere.csv.gz"
         X, Y = np.split(np.loadtxt(path, delimiter=",", skiprows=1), [-1], axis=1)
-        scale, M = np.sqrt(X.shape[1]), 40
+        scale = np.sqrt(X.shape[1])
+        M = 40
     likelihood = pep.likelihoods.NoisyLabelBernoulli(epsilon, link="step")
     model = saspa((X, Y), SquaredExponential(lengthscales=scale), likelihood, M, seed=0)
     assert np.isfinite(model.pep_log_marginal_likelihood())
@@ -258,7 +268,9 @@ def test_the_papers_own_likelihood_converges(
 
 
 def test_quality_of_classification() -> None:
-    p, full, Y = np.array([0.2, 0.6]), np.array([0.5, 0.6]), np.array([1.0, 1.0])
+    p = np.array([0.2, 0.6])
+    full = np.array([0.5, 0.6])
+    Y = np.array([1.0, 1.0])
     error, divergence = load_example("saspa.py").quality(p, full, Y)
     assert error == 0.5
     np.testing.assert_allclose(
@@ -289,27 +301,31 @@ def test_informative_vector_machine(likelihood: Likelihood, targets: Array) -> N
     """Assumed-density filtering with explicit sites, and derivatives by finite
     differences.
     """
-    kernel, step = PROBLEM.kernel() + gpflow.kernels.Linear(0.3), 1e-3
-    inputs, targets = PROBLEM.X[:8], targets[:8]
+    kernel = PROBLEM.kernel() + gpflow.kernels.Linear(0.3)
+    step = 1e-3
+    inputs = PROBLEM.X[:8]
+    targets = targets[:8]
     K = kernel(inputs).numpy()
     Z = ivm(
         (inputs, targets), 4, kernel=kernel, likelihood=likelihood, seed=0
     ).Z.numpy()
-    nu, tau, chosen = np.zeros(8), np.zeros(8), list[int]()
+    nu = np.zeros(8)
+    tau = np.zeros(8)
+    chosen = list[int]()
     for row in Z:
         place = int(np.flatnonzero((inputs == row).all(axis=1))[0])
         covariance = K @ np.linalg.inv(np.eye(8) + tau[:, None] * K)
-        mean, variance = covariance @ nu, np.diagonal(covariance)
-        falls, sites = np.full(8, -np.inf), {}
+        mean = covariance @ nu
+        variance = np.diagonal(covariance)
+        falls = np.full(8, -np.inf)
+        sites = {}
         for n in set(range(8)) - set(chosen):
             at = mean[n] + step * np.array([-1.0, 0.0, 1.0])
             low, middle, high = (
                 _log_evidence(likelihood, targets[n, 0], m, variance[n]) for m in at
             )
-            delta1, delta2 = (
-                (high - low) / (2.0 * step),
-                (high - 2.0 * middle + low) / step**2,
-            )
+            delta1 = (high - low) / (2.0 * step)
+            delta2 = (high - 2.0 * middle + low) / step**2
             falls[n] = -0.5 * np.log1p(delta2 * variance[n])
             sites[n] = np.array([-delta2, delta1 - delta2 * mean[n]]) / (
                 1.0 + delta2 * variance[n]

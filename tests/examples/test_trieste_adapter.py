@@ -66,7 +66,8 @@ def test_predictions_are_those_of_the_model(make: Callable[[], PEPModel]) -> Non
 
 
 def test_draws_have_the_moments_of_predictions() -> None:
-    adapter, points = regression(), tf.constant(X[:4].reshape(2, 2, 2))
+    adapter = regression()
+    points = tf.constant(X[:4].reshape(2, 2, 2))
     tf.random.set_seed(0)
     draws = adapter.sample(points, 4000)
     assert draws.shape == (2, 4000, 2, 1)
@@ -90,11 +91,10 @@ def test_updates() -> None:
     assert_close(
         first.objective, adapter.model.pep_log_marginal_likelihood(), rtol=1e-10
     )
-    compiled, copied = (
-        tf.function(lambda: adapter.predict(X), autograph=False),
-        copy.deepcopy(adapter),
-    )
-    before, loss = compiled()[0], adapter._loss
+    compiled = tf.function(lambda: adapter.predict(X), autograph=False)
+    copied = copy.deepcopy(adapter)
+    before = compiled()[0]
+    loss = adapter._loss
     adapter.update(SOME)
     parts = adapter.model.kernel, adapter.model.inducing_variable
     expected = pep.PEPRegression(SOME, *parts, likelihood=adapter.model.likelihood)

@@ -69,7 +69,8 @@ def test_smse_is_one_minus_r2(shape: tuple[int, ...]) -> None:
 
 
 def test_smll_of_columns_is_the_sum_of_theirs_and_has_no_units() -> None:
-    held_out, mean = COLUMNS[:2] + np.array([0.3, 60.0]), COLUMNS[:2]
+    held_out = COLUMNS[:2] + np.array([0.3, 60.0])
+    mean = COLUMNS[:2]
     density = log_density(held_out, mean, np.array([0.5, 2e5]))
     whole = metrics.smll(held_out, density, COLUMNS)
     each = [

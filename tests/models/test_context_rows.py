@@ -101,7 +101,8 @@ class TestBlocks:
 
     def test_nearest_centre(self) -> None:
         case = Case(blocks=SPARSE_LABELS)
-        problem, names = case.problem, np.unique(SPARSE_LABELS)
+        problem = case.problem
+        names = np.unique(SPARSE_LABELS)
         centres = np.stack(
             [problem.X[name == SPARSE_LABELS].mean(axis=0) for name in names]
         )
@@ -130,8 +131,11 @@ class TestNeighbours:
         process.
         """
         case = Case(alpha=1.0, noise="scale", num_outputs=2)
-        dense, prior = context_reference.dense(case, XNEW), case.problem.prior()
-        L, X, model = np.linalg.cholesky(prior.Kuu), case.problem.X, case.model()
+        dense = context_reference.dense(case, XNEW)
+        prior = case.problem.prior()
+        L = np.linalg.cholesky(prior.Kuu)
+        X = case.problem.X
+        model = case.model()
         mean, cov = context_reference.vecchia_qu(dense, prior.Kuu)
         q = (np.linalg.solve(L, part) for part in (mean, np.linalg.cholesky(cov)))
         parts = Parts(model.kernel, model.inducing_variable, model.mean_function, None)
@@ -139,7 +143,8 @@ class TestNeighbours:
         context = Context(parts.whiten().L, *map(tf.constant, (*q, *rows)))
         index = tf.constant(np.tile(np.arange(N), [len(XNEW), 1]))
         actual = predict_from_near_rows(parts, context, tf.constant(XNEW), index, True)
-        K, new = dense.Q + dense.D, slice(N, None)
+        K = dense.Q + dense.D
+        new = slice(N, None)
         gain = np.linalg.solve(K[:N, :N] + np.diag(dense.noise), K[:N, new]).T
         assert_all_close(actual, (gain @ dense.R, K[new, new] - gain @ K[:N, new]))
 
@@ -209,7 +214,8 @@ class TestBoth:
         self, case: Case, options: dict[str, Any], full_cov: bool
     ) -> None:
         """In graphs: of new ones, and of the data."""
-        model, spec = case.model(), [tf.TensorSpec([None, None], tf.float64)]
+        model = case.model()
+        spec = [tf.TensorSpec([None, None], tf.float64)]
         predict = partial(model.predict_f, full_cov=full_cov, **options)
         graph = tf.function(lambda Xnew: predict(Xnew), input_signature=spec)
         for Xnew in (XNEW, XNEW[:1], XNEW[:0]):
@@ -227,10 +233,8 @@ class TestBoth:
         self, case: Case, options: dict[str, Any], compiled: bool
     ) -> None:
         model = case.model(chunk_size=10)
-        weights, Xnew = (
-            np.random.default_rng(3).standard_normal([len(XNEW), 2]),
-            tf.Variable(XNEW),
-        )
+        weights = np.random.default_rng(3).standard_normal([len(XNEW), 2])
+        Xnew = tf.Variable(XNEW)
 
         def value() -> tf.Tensor:
             return tf.add_n(
@@ -256,10 +260,8 @@ class TestOneOfBoth:
         posterior = case.model().posterior("variable", near=options.get("near", 0))
         # In eager mode near are found by a tree, which has no place in the file.
         expected = posterior.predict_f(XNEW, **options)
-        predict, spec = (
-            partial(posterior.predict_f, **options),
-            tf.TensorSpec([None, 2], tf.float64),
-        )
+        predict = partial(posterior.predict_f, **options)
+        spec = tf.TensorSpec([None, 2], tf.float64)
         posterior.compiled = tf.function(
             lambda Xnew: predict(Xnew), input_signature=[spec]
         )
@@ -350,8 +352,10 @@ LABELS = 1.0 * (F > 0.0)
 
 def _of_labels(alpha: Any = 0.5, rows: int = 60, **options: Any) -> pep.PEP:
     kernel = gpflow.kernels.Matern32(variance=3.0, lengthscales=[0.5, 1.3])
-    bernoulli, Z = gpflow.likelihoods.Bernoulli(), INPUTS[:4].copy()
-    data, mean = (INPUTS[:rows], LABELS[:rows]), gpflow.functions.Constant(0.2)
+    bernoulli = gpflow.likelihoods.Bernoulli()
+    Z = INPUTS[:4].copy()
+    data = (INPUTS[:rows], LABELS[:rows])
+    mean = gpflow.functions.Constant(0.2)
     return pep.PEP(
         data, kernel, bernoulli, Z, alpha=alpha, mean_function=mean, **options
     )
@@ -359,7 +363,8 @@ def _of_labels(alpha: Any = 0.5, rows: int = 60, **options: Any) -> pep.PEP:
 
 def _given_near(model: pep.PEP, m: int, alpha: float) -> Array:
     """Each new row given its m nearest rows, densely."""
-    moments, scales = [], [0.5, 1.3]
+    moments = []
+    scales = [0.5, 1.3]
     for new in NEW:
         near = np.argsort(np.sum(((INPUTS - new) / scales) ** 2, axis=1))[:m]
         K = model.kernel(np.concatenate([new[None], INPUTS[near]])).numpy()
@@ -399,7 +404,8 @@ def test_density_of_rows_with_gaussian_noise() -> None:
     model = pep.PEPRegression(
         (INPUTS, LABELS), kernel, INPUTS[:4].copy(), noise_variance=0.3
     )
-    index, near = np.array([3, 8]), np.array([[1, 2, 40], [5, 7, 9]])
+    index = np.array([3, 8])
+    near = np.array([[1, 2, 40], [5, 7, 9]])
     actual = model.near_row_log_density(tf.constant(index), tf.constant(near))
     for n, others, value in zip(index, near, actual, strict=True):
         rows = np.array([n, *others])

@@ -163,7 +163,8 @@ def with_memory(alpha: float) -> pep.PEPRegression:
 
     def model(rows: slice, **options: Any) -> pep.PEPRegression:
         options = {"noise_variance": 0.1, "alpha": alpha, **options}
-        data, Z = (X[rows], Y[rows, :1]), X[:4] + 0.1
+        data = (X[rows], Y[rows, :1])
+        Z = X[:4] + 0.1
         return pep.PEPRegression(data, SquaredExponential(), Z, **options)
 
     return model(slice(6, 12), memory=model(slice(0, 6)).remember())
@@ -206,7 +207,8 @@ class Holder(gpflow.kernels.Kernel):
 
     def __init__(self, kernel: Any, **held: Any) -> None:
         super().__init__()
-        self._only, self.held = kernel, {"listed": [held]}
+        self._only = kernel
+        self.held = {"listed": [held]}
 
     def _sum(self, of: Callable[[gpflow.kernels.Kernel], tf.Tensor]) -> tf.Tensor:
         kernels = [self._only, *self.held["listed"][0].values()]
@@ -251,13 +253,15 @@ MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
 
 @pytest.mark.parametrize("name", MATERN)
 def test_second_derivatives_at_inducing_inputs(name: str) -> None:
-    data, Z = (X, Y[:, :1]), X[::3].copy()
+    data = (X, Y[:, :1])
+    Z = X[::3].copy()
     model = pep.PEPRegression(data, MATERN[name](), Z, noise_variance=0.1)
     # Third derivatives jump there.
     check_second(model.training_loss, model.trainable_variables, step=1e-5, rtol=1e-4)
     data = np.array([[0.0], [1.0], [2.5]]), np.array([[0.5], [-1.0], [0.7]])
     model = pep.PEPRegression(data, MATERN[name](), data[0].copy(), noise_variance=0.01)
-    x, posterior = tf.Variable([[1.0]], dtype=tf.float64), model.posterior()
+    x = tf.Variable([[1.0]], dtype=tf.float64)
+    posterior = model.posterior()
     for predict in (model.predict_f, posterior.predict_f):
         moments = functools.partial(predict, x)
         check_second(lambda: tf.add_n(moments()), [x], step=1e-5, rtol=1e-3)  # noqa: B023
@@ -319,7 +323,8 @@ OF_ROWS, OF_Q = ({name: FUNCTIONS[name]} for name in ("loo_log_density", "q_mu")
 
 def check(model: Any, functions: Any, rtol: float = RTOL) -> None:
     """All trainable variables move at once, each in a direction of its own."""
-    variables, random = parts_of(model), np.random.default_rng(0)
+    variables = parts_of(model)
+    random = np.random.default_rng(0)
     direction = [random.standard_normal(variable.shape) for variable in variables]
 
     def values() -> Array:
@@ -373,7 +378,8 @@ def _of_separate_kernels() -> Any:
 
 def _with_a_flat_direction() -> Any:
     """A level of all classes that nothing but the prior knows, which is nearly flat."""
-    rows, labels = np.linspace(-1.0, 1.0, 8)[:, None], np.arange(8)[:, None] % 3
+    rows = np.linspace(-1.0, 1.0, 8)[:, None]
+    labels = np.arange(8)[:, None] % 3
     parts = (
         SquaredExponential(1e4, 0.7),
         gpflow.likelihoods.MultiClass(3),
@@ -412,7 +418,8 @@ def test_other_models(create: Callable[[], Any], functions: Any, rtol: float) ->
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_products_with_the_hessian_of_the_loss(name: str, alpha: float) -> None:
     model = CASES[name].model(alpha=alpha)
-    variables, loss = parts_of(model), model.training_loss
+    variables = parts_of(model)
+    loss = model.training_loss
     vector = [RNG.standard_normal(variable.shape) for variable in variables]
     with tf.GradientTape() as tape:
         first = helpers.value_and_gradients(loss, variables)[1]
@@ -564,7 +571,8 @@ def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None
 @pytest.mark.near_copies
 def test_derivatives_in_new_inputs_stay(name: str) -> None:
     """Whatever the tape watches besides, and wherever it is."""
-    model, Xnew = converged(name), tf.Variable(XNEW)
+    model = converged(name)
+    Xnew = tf.Variable(XNEW)
     eager = functools.partial(mean_at, Xnew, model)
     graph = in_graph(eager)
     posterior = lambda: model.posterior().predict_f(Xnew)[0]  # noqa: E731
@@ -589,7 +597,8 @@ def test_derivatives_in_new_inputs_stay(name: str) -> None:
 @pytest.mark.parametrize("compiled", [False, True])
 def test_hessians_in_new_inputs_stay(compiled: bool) -> None:
     """With all tapes outside of a compiled function, too."""
-    Xnew, direction = tf.Variable(XNEW[:1]), np.array([[0.8, -0.6]])
+    Xnew = tf.Variable(XNEW[:1])
+    direction = np.array([[0.8, -0.6]])
     function = functools.partial(mean_at, Xnew, converged("probit"))
     function = in_graph(function) if compiled else function
     with tf.GradientTape(persistent=compiled) as tape:
@@ -604,7 +613,8 @@ def test_hessians_in_new_inputs_stay(compiled: bool) -> None:
 
 def test_the_loss_is_differentiable_once_in_any_way() -> None:
     model = converged("probit")
-    variable, factor = lengthscale(model), tf.Variable(3.0, dtype=tf.float64)
+    variable = lengthscale(model)
+    factor = tf.Variable(3.0, dtype=tf.float64)
     expected = tf.reduce_sum(gradient(model.training_loss, variable))
     with tf.autodiff.ForwardAccumulator(variable, tf.ones([2], tf.float64)) as forwards:
         loss = model.training_loss()

@@ -28,7 +28,8 @@ def make(name: str, N: int, M: int) -> tuple[Any, Callable[[], tf.Tensor]]:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N, 4))
     F = np.sin(2.0 * X[:, :1]) + X[:, 1:2] + 0.5 * rng.normal(size=(N, 1))
-    labels, classes = (F > 0.0) * 1.0, np.digitize(F, [-0.5, 0.5]) * 1.0
+    labels = (F > 0.0) * 1.0
+    classes = np.digitize(F, [-0.5, 0.5]) * 1.0
     counts = np.floor(np.exp(F))
     of = gpflow.likelihoods
     targets: dict[str, tuple[Any, Any]] = {

@@ -13,10 +13,12 @@ from helpers import Array, assert_all_close, assert_close, assert_gradients, ref
 
 import gpflow_pep as pep
 
-N, P = 24, 3
+N = 24
+P = 3
 rng = np.random.default_rng(0)
 X = rng.uniform(-2.0, 2.0, (N, 2))
-Z, XNEW = X[::4] + 0.1, rng.uniform(-2.0, 2.0, (5, 2))
+Z = X[::4] + 0.1
+XNEW = rng.uniform(-2.0, 2.0, (5, 2))
 COMPLETE = np.hstack([np.sin(X[:, :1]), X[:, 1:], X[:, :1] * X[:, 1:]])
 Y = np.where(
     rng.uniform(size=(N, P)) < 0.3, np.nan, COMPLETE + 0.1 * rng.standard_normal((N, P))
@@ -60,7 +62,8 @@ def test_as_separate_models(alpha: float) -> None:
     assert_all_close(
         model.predict_y(XNEW), map(np.hstack, (mean, variance)), rtol=1e-10
     )
-    posterior, in_full = model.posterior(), {"full_cov": True}
+    posterior = model.posterior()
+    in_full = {"full_cov": True}
     mean, covariance = zip(*(other.predict_f(XNEW, **in_full) for other in others))
     moments = np.hstack(mean), np.concatenate(covariance)
     assert_all_close(posterior.predict_f(XNEW, **in_full), moments, rtol=1e-10)
@@ -75,10 +78,8 @@ def test_as_separate_models(alpha: float) -> None:
         assert_all_close(
             actual, [part[:, 0] for part in other.loo_moments()], rtol=1e-10
         )
-    left_out, density = (
-        sum(np.sum(o.loo_log_density()) for o in others),
-        model.loo_log_density(),
-    )
+    left_out = sum(np.sum(o.loo_log_density()) for o in others)
+    density = model.loo_log_density()
     assert_close(tf.reduce_sum(density), left_out, rtol=1e-10)
     assert float(density[3]) == 0.0
     assert_close(

@@ -57,7 +57,9 @@ class Prior(NamedTuple):
         )
 
 
-FIRST, SECOND, THIRD = Prior(1.3, 0.9, 0.4), Prior(0.8, 1.2, -0.2), Prior(1.7, 0.7, 0.1)
+FIRST = Prior(1.3, 0.9, 0.4)
+SECOND = Prior(0.8, 1.2, -0.2)
+THIRD = Prior(1.7, 0.7, 0.1)
 
 
 def _regression(
@@ -109,7 +111,8 @@ def _past(model: Any, k: int = 0) -> Past:
         model.inducing_variable, "inducing_variable_list", [model.inducing_variable]
     )
     kernels = getattr(model.kernel, "kernels", [model.kernel])
-    Z, kernel = points[min(k, len(points) - 1)], kernels[min(k, len(kernels) - 1)]
+    Z = points[min(k, len(points) - 1)]
+    kernel = kernels[min(k, len(kernels) - 1)]
     prior = gpflow.covariances.Kuu(Z, kernel, jitter=gpflow.default_jitter())
     (mean, covariance), means = (
         model.compute_qu(),
@@ -127,10 +130,8 @@ def test_nothing_is_lost_where_little_is_known() -> None:
     t, dense = (np.linspace(0.0, 9.0, size)[:, None] for size in (90, 40))
 
     def model(rows: slice, memory: Any = None) -> Any:
-        kernel, data = (
-            gpflow.kernels.SquaredExponential(1.0, 0.7),
-            (t[rows], np.sin(2.0 * t[rows])),
-        )
+        kernel = gpflow.kernels.SquaredExponential(1.0, 0.7)
+        data = (t[rows], np.sin(2.0 * t[rows]))
         return pep.PEPRegression(
             data, kernel, dense, noise_variance=0.01, memory=memory
         )
@@ -157,7 +158,8 @@ def test_batch_after_batch(create: Any, alpha: float) -> None:
         model = create(batch, prior, points, memory, alpha=alpha)
         rows = Rows(X[batch], Y[batch, 0], np.full(12, NOISE))
         expected = streamed(prior.process(points), rows, expected, alpha)
-        actual, memory = _past(model), model.remember()
+        actual = _past(model)
+        memory = model.remember()
         assert_close(actual.log_z, expected.log_z)
         assert_all_close(actual[3:5], expected[3:5])
         last = create(batch, FIRST, Z, same, alpha=alpha)
@@ -208,7 +210,8 @@ def test_the_memory_has_a_power_of_its_own() -> None:
 @pytest.mark.near_copies("0.5-same")
 def test_probit(alpha: float, points: Array) -> None:
     """The new rows see what the old ones left as a prior."""
-    before, batch = _pep(BATCHES[0], FIRST, Z, alpha=alpha), BATCHES[1]
+    before = _pep(BATCHES[0], FIRST, Z, alpha=alpha)
+    batch = BATCHES[1]
     model = _pep(batch, SECOND, points, before.remember(), alpha=alpha)
     factors = [
         scalar_factor(lambda f, y=float(y): probit_log_density(f, y))
@@ -226,10 +229,13 @@ def test_probit(alpha: float, points: Array) -> None:
 @pytest.mark.parametrize("separate", [True, False], ids=["separate", "shared"])
 @pytest.mark.slow
 def test_several_latent_functions(separate: bool) -> None:
-    alpha, epsilon, later = 0.5, 0.01, slice(12, 18)
+    alpha = 0.5
+    epsilon = 0.01
+    later = slice(12, 18)
     priors = [FIRST, SECOND, THIRD] if separate else [FIRST] * 3
     steps = [0.1 * k * separate for k in range(3)]
-    old, new = [Z + step for step in steps], [MOVED - step for step in steps]
+    old = [Z + step for step in steps]
+    new = [MOVED - step for step in steps]
     variables = gpflow.inducing_variables
 
     def model(batch: slice, points: list[Array], memory: Any = None) -> Any:
@@ -240,10 +246,8 @@ def test_several_latent_functions(separate: bool) -> None:
             shared = variables.SeparateIndependentInducingVariables(each)
             parts = gpflow.kernels.SeparateIndependent(kernels), shared
         robust = gpflow.likelihoods.RobustMax(3, epsilon=epsilon)
-        likelihood, data = (
-            gpflow.likelihoods.MultiClass(3, robust),
-            (X[batch], CLASSES[batch]),
-        )
+        likelihood = gpflow.likelihoods.MultiClass(3, robust)
+        data = (X[batch], CLASSES[batch])
         mean = gpflow.functions.Constant([prior.mean for prior in priors])
         options = {
             "mean_function": mean,
@@ -322,8 +326,10 @@ def test_a_memory_is_saved_copied_and_not_trained(create: Any, tmp_path: Path) -
         assert_close(_log_z(same), _log_z(model))
     # What else is made of q(u) knows the memory, too.
     assert_all_close(model.posterior().predict_f(X), model.predict_f(X))
-    surrogate, Kuu = model.surrogate(), _past(model).prior_covariance
-    W, y = surrogate.weights[0].numpy(), surrogate.targets[0].numpy()
+    surrogate = model.surrogate()
+    Kuu = _past(model).prior_covariance
+    W = surrogate.weights[0].numpy()
+    y = surrogate.targets[0].numpy()
     gain = np.linalg.solve(W @ Kuu @ W.T + np.eye(len(y)), W @ Kuu).T
     assert_close(gain @ y, model.compute_qu()[0][:, 0], rtol=1e-7)
 
@@ -352,10 +358,8 @@ def test_single_precision(create: Any) -> None:
     kind, targets = (pep.PEP, LABELS) if create is _pep else (pep.PEPRegression, Y)
 
     def log_z(dtype: type) -> Array:
-        memory, parts = (
-            None,
-            [gpflow.kernels.SquaredExponential(np.float64(1.3), np.float64(0.9))],
-        )
+        memory = None
+        parts = [gpflow.kernels.SquaredExponential(np.float64(1.3), np.float64(0.9))]
         parts += [Bernoulli()] if create is _pep else []
         for batch, points in ((BATCHES[0], Z), (BATCHES[1], MOVED)):
             data = X[batch].astype(dtype), targets[batch].astype(dtype)
@@ -410,7 +414,8 @@ def test_what_is_refused() -> None:
             before.remember(alpha=alpha)
     # Under another kernel, or with a memory of another power, log Z may be above the
     # evidence.
-    model, point = _second(memory=memory), _second(_gaussian, alpha=0.0)
+    model = _second(memory=memory)
+    point = _second(_gaussian, alpha=0.0)
     at_0 = _second(memory=before.remember(alpha=0.0), alpha=0.0)
     bounds = at_0.elbo, at_0.upper_bound, tf.function(at_0.elbo), point.elbo
     for refusing in (*bounds, model.elbo, model.upper_bound):
@@ -438,7 +443,8 @@ def test_targets_that_are_missing_are_not_remembered(
     targets[tuple(zip(*missing))] = np.nan
     model = partial(_regression, prior=FIRST, Z=Z, targets=targets, alpha=alpha)
     memory = model(BATCHES[1], memory=model(BATCHES[0]).remember()).remember()
-    last, whole = model(BATCHES[2], memory=memory), model(slice(None))
+    last = model(BATCHES[2], memory=memory)
+    whole = model(slice(None))
     assert_close(_log_z(last), _log_z(whole))
     assert_all_close(last.predict_f(MORE), whole.predict_f(MORE))
     assert_all_close(last.compute_qu(), whole.compute_qu())

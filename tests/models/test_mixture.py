@@ -18,8 +18,12 @@ from scipy.stats import norm, t
 import gpflow_pep as pep
 from gpflow_pep.likelihoods import PerOutput
 
-N, P, Q, M = 16, 4, 2, 4
-LENGTHSCALES, NOISE = (0.7, 1.4), np.array([0.02, 0.05, 0.1, 0.3])
+N = 16
+P = 4
+Q = 2
+M = 4
+LENGTHSCALES = (0.7, 1.4)
+NOISE = np.array([0.02, 0.05, 0.1, 0.3])
 rng = np.random.default_rng(1)
 X = rng.uniform(-2.0, 2.0, (N, 1))
 W = np.array([[1.0, 0.3], [0.8, -0.7], [0.5, 0.4], [-0.4, 0.9]])
@@ -116,7 +120,8 @@ class TestGaussianNoise:
         """And imputed: a row that is observed in part is conditioned on by itself, not
         twice.
         """
-        closed, parts = regression(alpha=alpha), (problem("Gaussian"), NOISE, alpha)
+        closed = regression(alpha=alpha)
+        parts = (problem("Gaussian"), NOISE, alpha)
         assert_close(log_z(closed), reference.closed_form(*parts), rtol=1e-9)
         mean, variance = reference.imputed(*parts)
         assert_all_close(closed.impute_f(), (mean, variance), rtol=1e-8)
@@ -154,7 +159,8 @@ class TestGaussianNoise:
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_energy_written_out(kind: str, alpha: float) -> None:
     """And it is stationary in the sites."""
-    fixed, parts = converged(kind, alpha), problem(kind)
+    fixed = converged(kind, alpha)
+    parts = problem(kind)
     nu, tau = (part.numpy() for part in fixed.read_sites())
     assert np.array_equal(nu != 0.0, THERE)
     assert_close(log_z(fixed), reference.row_energy(parts, nu, tau, alpha), rtol=1e-8)
@@ -170,8 +176,10 @@ def test_energy_written_out(kind: str, alpha: float) -> None:
 
 @pytest.mark.slow
 def test_alpha_0_is_the_best_bound_over_a_full_q() -> None:
-    fixed, parts = converged("four", 0.0), problem("four")
-    mean, root = fixed.q_mu.numpy()[:, 0], fixed.q_sqrt.numpy()[0]
+    fixed = converged("four", 0.0)
+    parts = problem("four")
+    mean = fixed.q_mu.numpy()[:, 0]
+    root = fixed.q_sqrt.numpy()[0]
     value = reference.bound(parts, mean, root)
     assert_close(fixed.elbo(), value, rtol=1e-9)
     random = np.random.default_rng(0)
@@ -180,7 +188,8 @@ def test_alpha_0_is_the_best_bound_over_a_full_q() -> None:
             random.standard_normal(mean.shape),
             np.tril(random.standard_normal(root.shape)),
         )
-        a, b = size * noise[0], size * noise[1] * np.abs(root)
+        a = size * noise[0]
+        b = size * noise[1] * np.abs(root)
         both = [
             reference.bound(parts, mean + sign * a, root + sign * b) for sign in (1, -1)
         ]
@@ -223,7 +232,8 @@ class TestPredictions:
     @pytest.mark.parametrize("full_cov", [False, True])
     @pytest.mark.parametrize("full_output_cov", [False, True])
     def test_moments(self, full_cov: bool, full_output_cov: bool) -> None:
-        fixed, parts = converged("four", 0.5), problem("four")
+        fixed = converged("four", 0.5)
+        parts = problem("four")
         a = parts.directions(XNEW)
         root = fixed.q_sqrt.numpy()[0]
         between = np.einsum("nps,st,mrt->npmr", a, root @ root.T, a)
@@ -262,10 +272,8 @@ class TestPredictions:
         mean, covariance = (
             part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True)
         )
-        expected_mean, expected_variance = (
-            mean.copy(),
-            np.einsum("npp->np", covariance).copy(),
-        )
+        expected_mean = mean.copy()
+        expected_variance = np.einsum("npp->np", covariance).copy()
         for n in range(5):
             there = np.isfinite(known[n])
             K = covariance[n][there][:, there] + np.diag(NOISE[there])
@@ -280,7 +288,8 @@ class TestPredictions:
     @pytest.mark.slow
     def test_given_labels_and_counts(self) -> None:
         """A row with one known output: its posterior by integration."""
-        fixed, known = converged("four", 0.5), np.full((5, P), np.nan)
+        fixed = converged("four", 0.5)
+        known = np.full((5, P), np.nan)
         known[:, 2] = [0.0, 1.0, 2.0, 3.0, 9.0]
         mean, covariance = (
             part.numpy() for part in fixed.predict_f(XNEW, full_output_cov=True)
@@ -299,7 +308,8 @@ class TestPredictions:
             assert_close(actual[1][n], expected, rtol=1e-6)
 
     def test_q_of_u(self) -> None:
-        fixed, parts = converged("four", 0.5), problem("four")
+        fixed = converged("four", 0.5)
+        parts = problem("four")
         mean, covariance = fixed.compute_qu()
         root = fixed.q_sqrt.numpy()[0]
         whole = root @ root.T
@@ -323,7 +333,8 @@ def test_left_out_is_trained_without(whole_rows: bool) -> None:
         (0, int(np.flatnonzero(THERE[0])[0])),
         (7, int(np.flatnonzero(THERE[7])[-1])),
     ]:
-        rest, row = GAUSSIAN.copy(), GAUSSIAN[n : n + 1].copy()
+        rest = GAUSSIAN.copy()
+        row = GAUSSIAN[n : n + 1].copy()
         rest[n], row[0, p] = np.nan, np.nan
         known = {} if whole_rows else {"given": row}
         mean, variance = regression(rest, alpha=1.0).predict_y(X[n : n + 1], **known)
@@ -349,13 +360,13 @@ def test_imputed_by_a_mixture_of_powers() -> None:
 @pytest.mark.slow
 def test_imputed_and_left_out_of_any_likelihood() -> None:
     """Close to what a model without the row predicts: given it, and of it."""
-    n, fixed, others = 5, converged("four", 1.0), MIXED.copy()
+    n = 5
+    fixed = converged("four", 1.0)
+    others = MIXED.copy()
     others[n] = np.nan
-    row, targets, without = (
-        X[n : n + 1],
-        MIXED[n : n + 1],
-        model("four", others, alpha=1.0),
-    )
+    row = X[n : n + 1]
+    targets = MIXED[n : n + 1]
+    without = model("four", others, alpha=1.0)
     expected = [part[0] for part in without.predict_f(row, given=targets)]
     assert_all_close([part[n] for part in fixed.impute_f()], expected, rtol=0.1)
     whole = fixed.loo_log_density_of_entries(whole_rows=True).numpy()
@@ -369,7 +380,8 @@ def test_imputed_and_left_out_of_any_likelihood() -> None:
 @pytest.mark.slow
 class TestAsOtherModels:
     def test_shared_points(self) -> None:
-        expected, parts = log_z(model("four", of_each=[Z[0], Z[0]])), likelihood("four")
+        expected = log_z(model("four", of_each=[Z[0], Z[0]]))
+        parts = likelihood("four")
         first = gpflow.inducing_variables.InducingPoints(Z[0])
         both = gpflow.inducing_variables.SharedIndependentInducingVariables(first)
         for shared in (Z[0], both):
@@ -395,7 +407,8 @@ class TestAsOtherModels:
         """W the identity: a model for each output; and ``PerOutput`` without
         a mixture.
         """
-        data, both = (X, COLUMNS[:, :Q]), PerOutput(likelihood("four").likelihoods[:Q])
+        data = (X, COLUMNS[:, :Q])
+        both = PerOutput(likelihood("four").likelihoods[:Q])
         mixture = pep.models.PEP(data, kernel(np.eye(Q)), both, points(), **TIGHT)
         separate = gpflow.kernels.SeparateIndependent(list(kernel().latent_kernels))
         plain = pep.models.PEP(data, separate, both, points(), **TIGHT)
@@ -403,10 +416,8 @@ class TestAsOtherModels:
         assert_all_close(mixture.predict_y(XNEW), plain.predict_y(XNEW), rtol=1e-6)
 
     def test_an_output_without_observations(self) -> None:
-        fixed, three = (
-            model("four", np.where(np.arange(P) == 2, np.nan, MIXED)),
-            [0, 1, 3],
-        )
+        fixed = model("four", np.where(np.arange(P) == 2, np.nan, MIXED))
+        three = [0, 1, 3]
         others = PerOutput([likelihood("four").likelihoods[p] for p in three])
         options = {"mean_function": Constant(MEANS[three]), **TIGHT}
         without = pep.PEP(
@@ -452,7 +463,8 @@ def _of(columns: int, rows: int, of_each: Any) -> pep.PEP:
     return pep.PEP((X, MIXED[:, :columns]), kernel(W[:rows]), of_each, points())
 
 
-ZEROS, fixed = np.zeros((5, P)), partial(converged, "four", 0.5)
+ZEROS = np.zeros((5, P))
+fixed = partial(converged, "four", 0.5)
 REFUSED = {
     "W: got shape": lambda: _of(3, P, Gaussian()),
     "likelihoods: got 4, expected 3": lambda: _of(3, 3, likelihood("four")),

@@ -43,7 +43,8 @@ def _expected(
     .].
     """
     problem, sites = reference_sites(name, power)
-    q, of_case = pep_reference.posterior(problem, sites), CASES[name].problem
+    q = pep_reference.posterior(problem, sites)
+    of_case = CASES[name].problem
     new = [of_case.covariance(Z, of_case.Xnew) for Z in (of_case.Z, of_case.Xnew)]
     of_u = zip(*(one.moments() for one in q))
     of_f = zip(
@@ -66,7 +67,8 @@ def test_the_fixed_point_is_the_reference(name: str, power: str) -> None:
     loss, _ = loss_and_gradients()
     assert model.last_inference.converged
     assert_close(loss, -_expected_log_z(name, power))
-    nu, tau = model.sites.nu.numpy(), model.sites.tau.numpy()
+    nu = model.sites.nu.numpy()
+    tau = model.sites.tau.numpy()
     latent = range(CASES[name].num_latent)
     w = np.array([[problem.direction(n, k) for k in latent] for n in range(N)])
     assert_close(nu[..., None] * w, [[site.T1 for site in row] for row in sites])
@@ -78,7 +80,8 @@ def test_the_fixed_point_is_the_reference(name: str, power: str) -> None:
 
 @each_case
 def test_what_powers_reach_through_the_sites_alone(name: str) -> None:
-    model, power = compiled(name).model, "alpha per row"
+    model = compiled(name).model
+    power = "alpha per row"
     model.alpha.assign(ALPHAS[power])
     of_u, of_f = _expected(name, power)
     assert_all_close(model.compute_qu(), of_u)
@@ -90,9 +93,11 @@ def test_what_powers_reach_through_the_sites_alone(name: str) -> None:
 @pytest.mark.parametrize("name", ["probit", "RobustMax"])
 @pytest.mark.near_copies
 def test_predictions_follow_from_the_prediction_of_f(name: str) -> None:
-    case, model = CASES[name], compiled(name).model
+    case = CASES[name]
+    model = compiled(name).model
     model.alpha.assign(ALPHAS["alpha 0.5"])
-    Xnew, Ynew = case.problem.Xnew, case.Y[: len(case.problem.Xnew)]
+    Xnew = case.problem.Xnew
+    Ynew = case.Y[: len(case.problem.Xnew)]
     moments = model.predict_f(Xnew)
     mean, covariance = _expected(name, "alpha 0.5")[1]
     assert_all_close(moments, (mean, np.diagonal(covariance, axis1=1, axis2=2).T))
@@ -108,7 +113,8 @@ def test_predictions_follow_from_the_prediction_of_f(name: str) -> None:
 
 
 def test_chunks_do_not_change_anything() -> None:
-    powers, whole = ALPHAS["alpha per row"], compiled("probit").model
+    powers = ALPHAS["alpha per row"]
+    whole = compiled("probit").model
     model = CASES["probit"].model(alpha=powers, chunk_size=4)
     whole.alpha.assign(powers)
     variables = list(helpers.trainable_by_name(model).values())
@@ -153,13 +159,16 @@ def test_latent_functions_of_their_own() -> None:
     """Each class with another kernel and other inducing inputs, at a power for each
     row; and those that share both.
     """
-    case, powers = CASES["RobustMax"], {"alpha": ALPHAS["alpha per row"]}
+    case = CASES["RobustMax"]
+    powers = {"alpha": ALPHAS["alpha per row"]}
     shared = iv.SharedIndependentInducingVariables(iv.InducingPoints(case.problem.Z))
     wrapped = SharedIndependent(case.problem.kernel(), output_dim=3)
     model = case.model(kernel=wrapped, inducing_variable=shared, **powers)
     expected = _expected_log_z("RobustMax", "alpha per row")
     assert_close(model.pep_log_marginal_likelihood(), expected)
-    X, Xnew, jitter = case.problem.X, case.problem.Xnew, gpflow.config.default_jitter()
+    X = case.problem.X
+    Xnew = case.problem.Xnew
+    jitter = gpflow.config.default_jitter()
     parameters = [(1.3, [0.8, 1.1]), (0.7, [1.0, 0.9]), (1.0, [0.7, 0.7])]
     inputs = [case.problem.Z + shift for shift in (0.0, 0.2, -0.3)]
     kernel = SeparateIndependent([SquaredExponential(*each) for each in parameters])
@@ -190,7 +199,9 @@ def test_latent_functions_of_their_own() -> None:
 
 def test_a_prediction_is_never_stale() -> None:
     case = CASES["probit"]
-    model, fresh, Xnew = case.model(alpha=0.5), case.model(alpha=0.5), case.problem.Xnew
+    model = case.model(alpha=0.5)
+    fresh = case.model(alpha=0.5)
+    Xnew = case.problem.Xnew
     model.predict_f(Xnew)
     for one in (model, fresh):
         one.kernel.variance.assign(2.9)
@@ -215,7 +226,8 @@ def test_a_converged_model_costs_one_sweep_as_do_copies_and_checkpoints(
     assert again.converged and again.num_sweeps == 1
     assert model.last_inference == again
     path = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
-    read, twin = CASES["probit"].model(alpha=0.5), gpflow.utilities.deepcopy(model)
+    read = CASES["probit"].model(alpha=0.5)
+    twin = gpflow.utilities.deepcopy(model)
     assert not np.any(read.sites.nu)
     tf.train.Checkpoint(model=read).read(path).assert_existing_objects_matched()
     sites = [part.numpy() for part in (model.sites.nu, model.sites.tau)]
@@ -375,7 +387,9 @@ def test_alpha_0_is_svgp_at_its_best_q(name: str) -> None:
     """At our q(u) SVGP's bound is our log Z, predictions are ours, and its gradient is
     zero.
     """
-    case, svgp, rtol = CASES[name], _svgp(name), SVGP_RTOL[name]
+    case = CASES[name]
+    svgp = _svgp(name)
+    rtol = SVGP_RTOL[name]
     model, loss, *_ = compiled(name)
     model.alpha.assign(ALPHAS["alpha 0"])
     log_z = -loss()
@@ -402,8 +416,10 @@ def test_alpha_0_is_svgp_at_its_best_q(name: str) -> None:
 
 @pytest.mark.parametrize("power", ALPHAS)
 def test_gaussian_likelihood_is_regression(power: str) -> None:
-    case, alpha = CASES["Gaussian"], ALPHAS[power]
-    model, regression = case.model(alpha=alpha), case.regression(alpha=alpha)
+    case = CASES["Gaussian"]
+    alpha = ALPHAS[power]
+    model = case.model(alpha=alpha)
+    regression = case.regression(alpha=alpha)
     # BYT17, Remark 4: from no sites one undamped sweep; the other one finds nothing
     # left to do.
     record = model.update_sites()
@@ -494,7 +510,8 @@ def test_batches_add_up_to_the_whole(name: str, power: str) -> None:
     model.alpha.assign(ALPHAS[power])
     value, gradient = value_and_gradients(whole, model.trainable_variables)
     sites = [part.numpy() for part in model.read_sites()]
-    loss, count = _loss(model), N // BATCH
+    loss = _loss(model)
+    count = N // BATCH
     of_each = [
         value_and_gradients(loss, model.trainable_variables) for _ in range(count)
     ]
@@ -561,7 +578,8 @@ def test_improper_sites_are_mended() -> None:
 
 @pytest.mark.slow
 def test_data_of_another_length_are_refused() -> None:
-    X, Y = np.random.default_rng(0).standard_normal((12, 1)), np.ones((12, 1))
+    X = np.random.default_rng(0).standard_normal((12, 1))
+    Y = np.ones((12, 1))
     data = tuple(tf.Variable(part, shape=[None, 1], trainable=False) for part in (X, Y))
     parts = gpflow.kernels.SquaredExponential(), gpflow.likelihoods.Gaussian()
     loss = _loss(pep.models.PEP(data, *parts, X[:3]), batch_size=4)

@@ -64,7 +64,8 @@ def test_other_rows(seed: int) -> None:
     others = X[rows], np.where(changed[:, None], 1.0 - Y[rows], Y[rows])
     model = _model(slice(0, 12), alpha=POWERS[:12])
     model.update_sites()
-    nu, is_new = model.sites.nu.numpy(), changed | (rows >= 12)
+    nu = model.sites.nu.numpy()
+    is_new = changed | (rows >= 12)
     assert 0 < np.sum(is_new) < len(rows)
     with pytest.raises(
         ValueError, match=r"alpha: got none, expected the power of the \d+ new rows"
@@ -84,9 +85,11 @@ def test_more_rows_are_a_new_model_that_is_nearly_there() -> None:
     """Also of a copy: variables that TensorFlow copies have room for as many rows as
     they hold.
     """
-    model, expected = _model(slice(0, 12)), _model()
+    model = _model(slice(0, 12))
+    expected = _model()
     model.update_sites()
-    sites, twin = model.sites.nu.numpy(), gpflow.utilities.deepcopy(model)
+    sites = model.sites.nu.numpy()
+    twin = gpflow.utilities.deepcopy(model)
     twin.condition_on(OTHERS)
     np.testing.assert_array_equal(twin.sites.nu[:12], sites)
     np.testing.assert_array_equal(twin.sites.nu[12:], 0.0)
@@ -307,12 +310,14 @@ def test_reset_sites_make_log_z_a_function_of_the_parameters() -> None:
 
     def create(**options: Any) -> "pep.models.PEP":
         likelihood = pep.likelihoods.NoisyLabelBernoulli(0.01, link="step")
-        kernel, Z = SquaredExponential(lengthscales=0.6), ROWS[:15].copy()
+        kernel = SquaredExponential(lengthscales=0.6)
+        Z = ROWS[:15].copy()
         return pep.models.PEP(
             (ROWS, LABELS), kernel, likelihood, Z, alpha=0.0, **options
         )
 
-    model, other = create(reset_sites=True), create()
+    model = create(reset_sites=True)
+    other = create()
     first = float(model.pep_log_marginal_likelihood())
     for lengthscale in (0.2, 0.6):
         model.kernel.lengthscales.assign(lengthscale)
@@ -351,7 +356,8 @@ def test_minibatch_totals_follow_sites_that_something_else_replaced(
 
 
 def test_powers_of_rows_that_became_fewer() -> None:
-    parts, powers = (ROWS, np.sin(ROWS)), np.linspace(0.0, 1.0, 40)
+    parts = (ROWS, np.sin(ROWS))
+    powers = np.linspace(0.0, 1.0, 40)
     data = tuple(tf.Variable(part, shape=[None, 1], trainable=False) for part in parts)
     model = pep.models.PEPRegression(data, SquaredExponential(), ROWS[:6], alpha=powers)
     compiled = tf.function(model.training_loss)
@@ -378,10 +384,8 @@ def test_a_tolerance_that_the_float_can_reach() -> None:
 
 
 def test_sites_that_do_not_converge_warn_at_the_end() -> None:
-    compiled, train = (
-        tf.function(_of_labels(max_sweeps=1).training_loss),
-        pep.training.maximise,
-    )
+    compiled = tf.function(_of_labels(max_sweeps=1).training_loss)
+    train = pep.training.maximise
     with pytest.warns(
         ConvergenceWarning, match="The sites did not converge: the residual should"
     ):

@@ -22,10 +22,12 @@ from scipy.stats import norm
 
 import gpflow_pep as pep
 
-EVERYTHING, PROBLEM = CASES["everything"], regression_problem(num_data=N)
+EVERYTHING = CASES["everything"]
+PROBLEM = regression_problem(num_data=N)
 #: Slack for rounding, relative to the size of what is compared.
 ROUNDING = 1e-9
-ONE_BLOCK, TEN_BLOCKS = np.zeros(30, dtype=int), np.arange(30) // 3
+ONE_BLOCK = np.zeros(30, dtype=int)
+TEN_BLOCKS = np.arange(30) // 3
 each_grouping = pytest.mark.parametrize(
     "blocks", [None, UNEVEN_BLOCKS], ids=["rows", "blocks"]
 )
@@ -50,7 +52,9 @@ def log_z(model: Any) -> tf.Tensor:
 def test_reference(name: str) -> None:
     """What is left out is beside the dense conditional of each row given the others."""
     case = CASES[name]
-    model, Xnew, arguments = case.model(), case.problem.Xnew, case.reference_arguments()
+    model = case.model()
+    Xnew = case.problem.Xnew
+    arguments = case.reference_arguments()
     mean, cov = case.expected_prediction()
     variance = np.tile(np.diag(cov)[:, None], [1, case.num_outputs])
     assert_all_close(model.predict_f(Xnew), (mean, variance))
@@ -68,7 +72,9 @@ def test_reference(name: str) -> None:
 
 
 def test_svgp_with_the_whitened_q_predicts_the_same() -> None:
-    model, problem, P = EVERYTHING.model(), EVERYTHING.problem, EVERYTHING.num_outputs
+    model = EVERYTHING.model()
+    problem = EVERYTHING.problem
+    P = EVERYTHING.num_outputs
     M = len(problem.Z)
     assert model.q_mu.shape == (M, P) and model.q_sqrt.shape == (P, M, M)
     parts = model.kernel, model.likelihood, model.inducing_variable
@@ -85,7 +91,8 @@ def test_svgp_with_the_whitened_q_predicts_the_same() -> None:
     [*((name, None) for name in ("everything", *CHUNKED[-2:])), ("alpha per row", 3)],
 )
 def test_xla_computes_the_same(name: str, chunk_size: int | None) -> None:
-    model, Xnew = CASES[name].model(chunk_size=chunk_size), CASES[name].problem.Xnew
+    model = CASES[name].model(chunk_size=chunk_size)
+    Xnew = CASES[name].problem.Xnew
     by_xla = tf.function(helpers.value_and_gradients, autograph=False, jit_compile=True)
     loss, gradient = by_xla(model.training_loss, model.trainable_variables)
     assert_close(loss, model.training_loss())
@@ -141,7 +148,9 @@ def test_other_features_and_kernels(
     """Beside the reference of GPflow's own matrices."""
     feature, kernel = FEATURES_AND_KERNELS[name](PROBLEM.Z)
     D = 1 if name == "change points" else 2
-    X, Xnew, noise = PROBLEM.X[:, :D], PROBLEM.Xnew[:, :D], PROBLEM.noise_variance
+    X = PROBLEM.X[:, :D]
+    Xnew = PROBLEM.Xnew[:, :D]
+    noise = PROBLEM.noise_variance
     options = {
         "alpha": 0.4,
         "noise_variance": noise,
@@ -149,7 +158,8 @@ def test_other_features_and_kernels(
         "chunk_size": chunk_size,
     }
     model = pep.PEPRegression((X, PROBLEM.Y), kernel, feature, **options)
-    points, covariances = model.inducing_variable, gpflow.covariances
+    points = model.inducing_variable
+    covariances = gpflow.covariances
     Kuu = covariances.Kuu(points, kernel, jitter=gpflow.config.default_jitter()).numpy()
     Kuf, Kus = (covariances.Kuf(points, kernel, rows).numpy() for rows in (X, Xnew))
     prior = reference.Prior(Kuu, Kuf, kernel(X).numpy())
@@ -200,10 +210,8 @@ def _of_script(model_class: Any, name: str, **options: Any) -> Any:
 def test_gpflows_models_are_limits(script: str, limit: str) -> None:
     """In value, gradient, q(u), predictions and upper bound."""
     other_class, alpha = LIMITS[limit]
-    ours, other = (
-        _of_script(pep.PEPRegression, script, alpha=alpha),
-        _of_script(other_class, script),
-    )
+    ours = _of_script(pep.PEPRegression, script, alpha=alpha)
+    other = _of_script(other_class, script)
     assert_close(
         ours.maximum_log_likelihood_objective(),
         other.maximum_log_likelihood_objective(),
@@ -242,7 +250,8 @@ def test_inducing_points_at_all_the_rows_give_gpr(
     blocks: Any | None,
 ) -> None:
     gpflow.config.set_default_jitter(1e-13)
-    problem, mean = regression_problem(num_data=N, num_outputs=2), Constant(0.4)
+    problem = regression_problem(num_data=N, num_outputs=2)
+    mean = Constant(0.4)
     options = {"blocks": blocks, "mean_function": mean}
     ours = problem.model(pep.PEPRegression, problem.X, **options)
     exact = problem.model(gpflow.models.GPR, mean_function=mean)
@@ -278,7 +287,8 @@ def _random_problem(seed: int) -> helpers.RegressionProblem:
     """Hyperparameters over orders of magnitude; every third one with targets that do
     not fit.
     """
-    rng, problem = np.random.default_rng(seed), regression_problem(seed, num_data=30)
+    rng = np.random.default_rng(seed)
+    problem = regression_problem(seed, num_data=30)
     order = np.argsort(problem.X[:, 0])
     Y = problem.Y if seed % 3 else 2.0 * rng.standard_t(2.0, size=problem.Y.shape)
     return problem._replace(
@@ -299,7 +309,8 @@ def _log_z(problem: helpers.RegressionProblem, **options: Any) -> float:
 
 
 def _log_exact(problem: helpers.RegressionProblem) -> float:
-    K, noise = problem.covariance(problem.X, problem.X), problem.noise_variance
+    K = problem.covariance(problem.X, problem.X)
+    noise = problem.noise_variance
     return reference.exact_log_marginal_likelihood(K, problem.Y, np.full(len(K), noise))
 
 
@@ -356,7 +367,8 @@ def test_log_z_is_between_its_bounds() -> None:
 
 
 def _with_priors(**options: Any) -> "pep.models.PEPRegression":
-    model, of = Case().model(**options), tfp.distributions
+    model = Case().model(**options)
+    of = tfp.distributions
     model.kernel.lengthscales.prior = of.Gamma(
         np.array([2.0, 3.0]), np.array([1.0, 2.0])
     )
@@ -392,11 +404,10 @@ POWERS = {"rows": (0.0, 0.5, 1.0), "blocks": (0.0, 0.5, 1.0)}
 @pytest.mark.near_copies("blocks", "everything")
 def test_loss_gradient_is_the_finite_difference(name: str) -> None:
     """By chunks in a graph, and eager without."""
-    model, in_chunks = MODELS[name](), MODELS[name](chunk_size=4)
-    loss, variables = (
-        tf.function(in_chunks.training_loss),
-        in_chunks.trainable_variables,
-    )
+    model = MODELS[name]()
+    in_chunks = MODELS[name](chunk_size=4)
+    loss = tf.function(in_chunks.training_loss)
+    variables = in_chunks.trainable_variables
     assert len(variables) >= 4
     for power in POWERS.get(name, (None,)):
         for one in (model, in_chunks) if power is not None else ():
@@ -429,7 +440,8 @@ def test_gradient_scales_with_what_comes_back(chunk_size: int | None) -> None:
     alone.
     """
     model = Case(alpha=0.3).model(chunk_size=chunk_size)
-    variables, value = model.trainable_variables, float(log_z(model))
+    variables = model.trainable_variables
+    value = float(log_z(model))
     plain = gradients(lambda: log_z(model), variables)
     assert value < 0.0
 

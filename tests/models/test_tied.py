@@ -36,7 +36,8 @@ from gpflow_pep.engine.energies import tied as tied_energies
 from gpflow_pep.engine.sites.posterior import WhitenedGaussian
 
 ROWS = [3, 4, 8]  # a batch
-NOISE, TWO = 0.3, regression_problem(1, num_outputs=2)
+NOISE = 0.3
+TWO = regression_problem(1, num_outputs=2)
 each_model = pytest.mark.parametrize("model_name", MODELS)
 
 
@@ -61,7 +62,8 @@ def test_coordinates(model_name: str) -> None:
     """The energy, predictions and q(u) do not depend on the coordinates that q is held
     in.
     """
-    start, name = random_start("RobustMax"), "RobustMax"
+    start = random_start("RobustMax")
+    name = "RobustMax"
     white, plain = (
         create(model_name, name, start, whiten=w, alpha=0.3) for w in (True, False)
     )
@@ -85,7 +87,8 @@ def test_alpha_0_is_svgp(model_name: str, name: str, rtol: float) -> None:
     """GPflow's variational expectation is in closed form, or by its quadrature; also at
     first.
     """
-    start, data = random_start(name, seed=1), data_of(name)
+    start = random_start(name, seed=1)
+    data = data_of(name)
     expected = svgp(name, start).elbo(data)
     for whiten in (False, True) if name == "Gaussian" else ():
         nothing: dict[str, Any] = {"q_mu": None, "q_sqrt": None, "whiten": whiten}
@@ -153,7 +156,8 @@ class TestManyRows:
 @pytest.mark.near_copies("APEP")
 @each_model
 def test_compiled_functions_see_another_num_data(model_name: str) -> None:
-    start, rows = random_start("Gaussian"), data_of("Gaussian", ROWS)
+    start = random_start("Gaussian")
+    rows = data_of("Gaussian", ROWS)
     model = create(model_name, "Gaussian", start, alpha=0.3, num_data=10)
     before = len(model.variables)
     compiled = tf.function(model.pep_log_marginal_likelihood)
@@ -227,7 +231,8 @@ def test_tempered_gradient(power: float) -> None:
 @pytest.mark.near_copies("APEP-True", "ARPEP-True", "RPAPEP-False")
 def test_natural_gradient(model_name: str, whiten: bool) -> None:
     """At alpha = 0 and a Gaussian likelihood one step is enough, for SVGP as for us."""
-    start, data = random_start("Gaussian"), data_of("Gaussian")
+    start = random_start("Gaussian")
+    data = data_of("Gaussian")
     ours = create(model_name, "Gaussian", start, alpha=0.0, whiten=whiten)
     theirs = svgp("Gaussian", start)
 
@@ -252,16 +257,15 @@ def test_natural_gradient(model_name: str, whiten: bool) -> None:
 def test_learns_from_a_stream_of_batches(model_name: str) -> None:
     """GPflow's loop over tf.data with Adam, labels of an integer type."""
     problem = regression_problem(0, num_data=100, num_inducing=8)
-    X, Y = problem.X, np.where(problem.Y > 0.4, 1, 0)
+    X = problem.X
+    Y = np.where(problem.Y > 0.4, 1, 0)
     batches = iter(
         tf.data.Dataset.from_tensor_slices((X, Y)).repeat().shuffle(100, 0).batch(50)
     )
     model = MODELS[model_name](problem.kernel(), Bernoulli(), problem.Z, num_data=100)
     before = float(model.training_loss((X, Y)))
-    optimizer, loss = (
-        tf_keras.optimizers.Adam(0.05),
-        model.training_loss_closure(batches),
-    )
+    optimizer = tf_keras.optimizers.Adam(0.05)
+    loss = model.training_loss_closure(batches)
     step = tf.function(lambda: optimizer.minimize(loss, model.trainable_variables))
     for _ in range(100):
         step()
@@ -271,7 +275,8 @@ def test_learns_from_a_stream_of_batches(model_name: str) -> None:
 
 def _several_outputs() -> dict[str, tuple[Any, Any, int]]:
     Z = regression_problem(0, num_inducing=4).Z
-    one, other = k.SquaredExponential(lengthscales=0.7), k.Matern32(variance=1.4)
+    one = k.SquaredExponential(lengthscales=0.7)
+    other = k.Matern32(variance=1.4)
     points = iv.InducingPoints(Z)
     shared = iv.SharedIndependentInducingVariables(points)
     separate = iv.SeparateIndependentInducingVariables(
@@ -293,7 +298,8 @@ def _several_outputs() -> dict[str, tuple[Any, Any, int]]:
 
 def _parts_and_q(outputs: str) -> tuple[tuple[Any, ...], dict[str, Any], int]:
     kernel, inducing_variable, num_latent = _several_outputs()[outputs]
-    size, rng = 8 if outputs == "fully correlated" else 4, np.random.default_rng(0)
+    size = 8 if outputs == "fully correlated" else 4
+    rng = np.random.default_rng(0)
     q_mu = rng.standard_normal([size, num_latent])
     q_sqrt = np.tril(
         0.2 * rng.standard_normal([num_latent, size, size])

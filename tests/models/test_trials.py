@@ -13,7 +13,9 @@ from scipy.stats import norm
 import gpflow_pep as pep
 from gpflow_pep.models.base import TrialWarning
 
-k, L, iv = gpflow.kernels, gpflow.likelihoods, gpflow.inducing_variables
+k = gpflow.kernels
+L = gpflow.likelihoods
+iv = gpflow.inducing_variables
 
 
 class Brownian(k.Static):
@@ -62,7 +64,8 @@ def test_a_trial_without_a_factor_is_infinite_and_flat(make, compiled):
     model = make()
     loss = tf.function(loss_of(model), autograph=False) if compiled else loss_of(model)
     evaluate = partial(value_and_gradients, loss, model.trainable_variables)
-    before, points = evaluate()[0].numpy(), model.inducing_variable.Z
+    before = evaluate()[0].numpy()
+    points = model.inducing_variable.Z
     points.assign(NEGATIVE)
     with pytest.warns(TrialWarning, match="cannot be factorised") as caught:
         (_, _), (value, gradient) = evaluate(), evaluate()
@@ -84,7 +87,8 @@ def test_training_must_not_begin_there():
 
 @pytest.mark.parametrize("compile", [True, False])
 def test_the_line_search_of_gpflow_steps_back(compile):
-    model, minimize = regression(0.0), gpflow.optimizers.Scipy().minimize
+    model = regression(0.0)
+    minimize = gpflow.optimizers.Scipy().minimize
     with pytest.warns(TrialWarning):
         end = minimize(model.training_loss, model.trainable_variables, compile=compile)
     assert end.fun < 6.7 and np.isfinite(end.x).all()  # from 6.96
@@ -140,10 +144,8 @@ def test_variances_that_are_no_diagonal_are_refused(kernel):
 @pytest.mark.parametrize("kind", [pep.ARPEP, pep.APEP, pep.RPAPEP])
 def test_a_natural_step_that_is_too_long_is_refused_by_name(kind):
     rows = np.linspace(-3.0, 3.0, 200)[:, None]
-    targets, points = (
-        1.5 * np.sin(3.0 * rows) + 0.5 * np.cos(9.0 * rows),
-        rows[::14].copy(),
-    )
+    targets = 1.5 * np.sin(3.0 * rows) + 0.5 * np.cos(9.0 * rows)
+    points = rows[::14].copy()
     model = kind(k.RBF(1.0, 0.5), L.Gaussian(0.01), points, num_data=200, alpha=0.5)
     q, loss = (model.q_mu, model.q_sqrt), lambda: model.training_loss((rows, targets))
     for gamma in (1.0, 0.1):
@@ -162,12 +164,12 @@ def test_a_natural_step_that_is_too_long_is_refused_by_name(kind):
 
 def test_patches_have_columns_of_their_own():
     rng = np.random.default_rng(0)
-    images, targets = rng.standard_normal((10, 16)), rng.standard_normal((10, 1))
-    kernel, points = (
-        k.Convolutional(k.RBF(), [4, 4], [2, 2]),
-        rng.standard_normal((5, 4)),
-    )
-    data, patches = (images, targets), iv.InducingPatches(points)
+    images = rng.standard_normal((10, 16))
+    targets = rng.standard_normal((10, 1))
+    kernel = k.Convolutional(k.RBF(), [4, 4], [2, 2])
+    points = rng.standard_normal((5, 4))
+    data = (images, targets)
+    patches = iv.InducingPatches(points)
     model = pep.PEPRegression(data, kernel, patches, alpha=0.0, noise_variance=0.1)
     other = gpflow.models.SGPR(data, kernel, patches, noise_variance=0.1)
     assert_close(model.elbo(), other.elbo(), rtol=1e-9)
@@ -187,11 +189,10 @@ def test_a_frozen_model_predicts():
 def test_an_f_that_is_known_leaves_the_noise():
     """A linear kernel at x = 0, and an output that no latent function enters."""
     rows = np.linspace(-2.0, 2.0, 9)[:, None]
-    targets, weights = np.hstack([rows, -rows]) + 0.1, np.diag([1.0, 0.0])
-    kernel, noise = (
-        k.LinearCoregionalization([k.Linear(), k.Linear()], W=weights),
-        [0.01, 0.04],
-    )
+    targets = np.hstack([rows, -rows]) + 0.1
+    weights = np.diag([1.0, 0.0])
+    kernel = k.LinearCoregionalization([k.Linear(), k.Linear()], W=weights)
+    noise = [0.01, 0.04]
     model = pep.PEPRegression(
         (rows, targets), kernel, rows[2:7:4].copy(), noise_variance=noise
     )

@@ -94,7 +94,8 @@ def test_log_z_of_fewer_points(alpha: float) -> None:
     sparse = model(alpha, X[::3])
     k = covariance(X[::3], X)
     Q = k.T @ np.linalg.solve(covariance(X[::3], X[::3]), k)
-    d, s = 1.2 - np.diag(Q), noise_at(X)
+    d = 1.2 - np.diag(Q)
+    s = noise_at(X)
     log_z = multivariate_normal(np.zeros(14), Q + np.diag(alpha * d + s)).logpdf(
         Y[:, 0]
     )
@@ -113,7 +114,8 @@ def test_leave_one_out_with_noise_and_warp_is_that_of_refits(alpha: float) -> No
         part.numpy()[:, 0] for part in model(alpha, Y=t[:, None]).loo_moments()
     )
     left_out = Predictive(mean[None], variance[None], np.ones(1), UNITS)
-    densities, scores = left_out.log_densities(y), left_out.normal_scores(y)
+    densities = left_out.log_densities(y)
+    scores = left_out.normal_scores(y)
     for n in range(14):
         others = np.delete(np.arange(14), n)
         (m,), (v,) = exact(others, t[others], X[n : n + 1])
@@ -142,7 +144,8 @@ def test_inputs_that_are_missing_or_far_away() -> None:
 
 
 def test_weights_of_means_are_the_least_squares_of_the_simplex() -> None:
-    targets, w = RNG.normal(size=30), np.array([0.4, 0.3, 0.28, 0.02])
+    targets = RNG.normal(size=30)
+    w = np.array([0.4, 0.3, 0.28, 0.02])
     means = targets + 0.5 * RNG.normal(size=(4, 30))
     means[-1] = 10.0 * (
         means[:3].mean(axis=0) - targets
@@ -174,7 +177,8 @@ TARGETS = np.sin(INPUTS[:, 0]) + 0.2 * np.exp(
     0.5 * INPUTS[:, 1]
 ) * RANDOM.standard_normal(30)
 TARGETS = (TARGETS - TARGETS.mean()) / TARGETS.std()
-WEIGHTS, NO_PARTS = np.array([0.3, -0.4]), np.full(2, -np.inf)
+WEIGHTS = np.array([0.3, -0.4])
+NO_PARTS = np.full(2, -np.inf)
 THETA = Hyperparameters(np.array([0.2, 0.7]), 0.3, -1.4, WEIGHTS, 0.3, -0.2, NO_PARTS)
 THETAS = dict.fromkeys(KERNELS, THETA)
 THETAS["additive"] = THETA._replace(log_additive=np.array([-0.3, -1.2]))
@@ -214,7 +218,8 @@ def test_evidence_and_gradient(kernel: str) -> None:
             Hyperparameters.of_vector(vector), INPUTS, TARGETS, kernel, factors
         )[0]
 
-    vector, steps = np.hstack(theta), 1e-5 * np.eye(10)
+    vector = np.hstack(theta)
+    steps = 1e-5 * np.eye(10)
     differences = [
         (of_vector(vector + h) - of_vector(vector - h)) / 2e-5 for h in steps
     ]
@@ -246,7 +251,8 @@ def test_a_plain_model_is_that_of_gpflow(name: str) -> None:
     theta, best = fit_exact(INPUTS, TARGETS, kernel=name.lower())
     parameters = np.exp(theta.log_variance), np.exp(theta.log_lengthscales)
     kernel = getattr(gpflow.kernels, name)(*parameters)
-    data, noise = (INPUTS, TARGETS[:, None]), np.exp(theta.log_noise)
+    data = (INPUTS, TARGETS[:, None])
+    noise = np.exp(theta.log_noise)
     model = gpflow.models.GPR(data, kernel, noise_variance=noise)
     assert_allclose(best.objective, float(model.log_marginal_likelihood()), rtol=1e-9)
     slopes = evidence(theta, INPUTS, TARGETS, name.lower())[1][

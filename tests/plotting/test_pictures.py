@@ -140,7 +140,8 @@ def test_inducing_points_with_blur_and_of_each_set() -> None:
     )
     found = plotting.inducing_points_of(points)
     assert_allclose(found[0].covariance, [0.25 * np.eye(2), np.eye(2)])
-    Z, sets = np.eye(3, 2), gpflow.inducing_variables
+    Z = np.eye(3, 2)
+    sets = gpflow.inducing_variables
     shared = sets.SharedIndependentInducingVariables(InducingPoints(Z))
     separate = sets.SeparateIndependentInducingVariables(
         list(map(InducingPoints, (Z, Z + 1)))
@@ -282,11 +283,9 @@ def test_pit_histogram_and_its_band(ax: Any) -> None:
 
 
 def test_regression_in_one_input(ax: Any) -> None:
-    x, mean, std = (
-        np.array([2.0, 0.0, 1.0]),
-        np.array([5.0, 3.0, 4.0]),
-        np.array([1.0, 2.0, 0.5]),
-    )
+    x = np.array([2.0, 0.0, 1.0])
+    mean = np.array([5.0, 3.0, 4.0])
+    std = np.array([1.0, 2.0, 0.5])
     blurred = plotting.Inducing(np.array([[0.5], [1.5]]), np.array([[[0.04]], [[0.0]]]))
     options = {"data": {"train": ([0.0, 1.0], [3.5, 4.5])}, "inducing": blurred}
     plotting.regression_1d(x, mean, std, **options, levels=[0.9], ax=ax)
@@ -333,7 +332,10 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
         against_actual([1.0, 2.0], [1.0, 1.5])
 
 
-X2, Y2, NAN, OK = np.eye(2), [0, 1], [1.0, np.nan], [1.0, 2.0]
+X2 = np.eye(2)
+Y2 = [0, 1]
+NAN = [1.0, np.nan]
+OK = [1.0, 2.0]
 GAUSSIAN = gpflow.models.SVGP(SE(), gpflow.likelihoods.Gaussian(), InducingPoints(X2))
 REFUSED: list[tuple[str, Any]] = [
     ("alphas: got", partial(plotting.alpha_sweep, [0.5, 0.5], [1, 2])),

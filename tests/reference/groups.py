@@ -33,7 +33,9 @@ def fixed_point(
 ) -> tuple[AnyNDArray, AnyNDArray]:
     """Sites nu and tau [S] of f ~ N(mean, C) with one factor for each row."""
     size = len(mean)
-    nu, tau, inverse = np.zeros(size), np.zeros(size), np.linalg.inv(C)
+    nu = np.zeros(size)
+    tau = np.zeros(size)
+    inverse = np.linalg.inv(C)
     for _ in range(sweeps):
         for n in range(size):
             covariance = np.linalg.inv(inverse + np.diag(tau))

@@ -46,7 +46,8 @@ class Past(NamedTuple):
         """Targets [R] and noise covariance [R, R] whose likelihood is posterior over
         prior.
         """
-        S, K = np.linalg.inv(self.covariance), np.linalg.inv(self.prior_covariance)
+        S = np.linalg.inv(self.covariance)
+        K = np.linalg.inv(self.prior_covariance)
         noise = np.linalg.inv(S - K)
         return noise @ (S @ self.mean - K @ self.prior_mean), noise
 
@@ -76,18 +77,24 @@ def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
     """log Z of all rows so far by Power EP, and q(f(Z)) of the present
     inducing points.
     """
-    X, y, blocks = rows.X, rows.y, [np.array([n]) for n in range(len(rows.y))]
-    noise, log_z = np.diag(rows.noise), 0.0
+    X = rows.X
+    y = rows.y
+    blocks = [np.array([n]) for n in range(len(rows.y))]
+    noise = np.diag(rows.noise)
+    log_z = 0.0
     if past is not None:
         target, covariance = past.observations()
         blocks.append(np.arange(len(y), len(y) + len(target)))
-        X, y = np.vstack([X, past.Z]), np.concatenate([y, target])
+        X = np.vstack([X, past.Z])
+        y = np.concatenate([y, target])
         zeros = np.zeros([len(rows.y), len(target)])
         noise = np.block([[noise, zeros], [zeros.T, covariance]])
         off = (target - past.prior_mean)[:, None]
         alone = gaussian_log_density(off, past.prior_covariance + covariance)
         log_z = past.log_z - alone
-    Kuu, Kuf, Kff = now.of_points(), now.covariance(now.Z, X), now.covariance(X, X)
+    Kuu = now.of_points()
+    Kuf = now.covariance(now.Z, X)
+    Kff = now.covariance(X, X)
     if (
         past is not None
     ):  # inducing variables have the jitter, and those that stay the same one
@@ -103,7 +110,8 @@ def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
         log_z -= 0.5 * (1.0 - alpha) * _log_det_ratio(D, noise[own], alpha)
     r = y - now.mean(X)
     solved = np.linalg.solve(K_bar, Kuf.T)
-    mean, log_z = now.mean(now.Z), log_z + gaussian_log_density(r[:, None], K_bar)
+    mean = now.mean(now.Z)
+    log_z = log_z + gaussian_log_density(r[:, None], K_bar)
     return Past(now.Z, mean, Kuu, mean + solved.T @ r, Kuu - Kuf @ solved, log_z)
 
 
@@ -119,11 +127,13 @@ def streamed_by_sites(
     likelihood, and q(f(Z)) of each latent function: Power EP, where the prior is what
     the past says of the points.
     """
-    priors, means = [], []
+    priors = []
+    means = []
     for now, past in zip(processes, pasts):
         known = streamed(now, no_rows(X.shape[1]), past._replace(log_z=0.0), alpha)
         log_z += known.log_z
-        Kuf, S = now.covariance(now.Z, X), known.covariance
+        Kuf = now.covariance(now.Z, X)
+        S = known.covariance
         w = np.linalg.solve(
             now.of_points(), Kuf
         )  # f = w' u + residual, whatever is known of u

@@ -38,7 +38,8 @@ class Problem(NamedTuple):
 
     def projected(self, X: Array) -> tuple[list[Array], Array]:
         """A of each latent function, and d [N, Q]."""
-        A, d = [], []
+        A = []
+        d = []
         for Z, kernel in zip(self.Z, self.kernels, strict=True):
             L = np.linalg.cholesky(kernel(Z, Z) + self.jitter * np.eye(len(Z)))
             A.append(np.linalg.solve(L, kernel(Z, X)))
@@ -101,10 +102,12 @@ def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]
     is observed to be, and approximated where it informs of the others.
     """
     n, p = problem.entries
-    a, D = problem.directions(problem.X), problem.residual(problem.X)
+    a = problem.directions(problem.X)
+    D = problem.residual(problem.X)
     residual = _within_rows(problem)
     y = problem.Y[n, p] - problem.means[p]
-    mean, variance = np.empty_like(problem.Y), np.empty_like(problem.Y)
+    mean = np.empty_like(problem.Y)
+    variance = np.empty_like(problem.Y)
     for row in range(len(problem.X)):
         here = n == row
         K = (
@@ -121,7 +124,8 @@ def imputed(problem: Problem, noise: Array, alpha: float) -> tuple[Array, Array]
 
 def exact(problem: Problem, noise: Array) -> float:
     n, p = problem.entries
-    K, w = np.diag(noise[p]), problem.mixing[p]
+    K = np.diag(noise[p])
+    w = problem.mixing[p]
     for q, kernel in enumerate(problem.kernels):
         K = K + np.outer(w[:, q], w[:, q]) * kernel(problem.X, problem.X)[np.ix_(n, n)]
     return gaussian_log_density((problem.Y[n, p] - problem.means[p])[:, None], K)
@@ -156,7 +160,8 @@ def log_determinant_shares(parts: Array) -> Array:
     """What each positive part [K, S, S] of G has in log|I + G|, if all grow together
     from 0.
     """
-    total, eye = parts.sum(axis=0), np.eye(parts.shape[1])
+    total = parts.sum(axis=0)
+    eye = np.eye(parts.shape[1])
 
     def slopes(t: float) -> Array:
         return np.einsum("ij,kji->k", np.linalg.inv(eye + t * total), parts)
@@ -174,14 +179,17 @@ def rows_as_factors(
     problem: Problem, nu: Array, tau: Array, alpha: float
 ) -> RowsAsFactors:
     """Every normaliser of rows and inner sites by itself; alpha > 0."""
-    a, D = problem.directions(problem.X), problem.residual(problem.X)
+    a = problem.directions(problem.X)
+    D = problem.residual(problem.X)
     J = np.eye(D.shape[1]) + alpha * tau[:, :, None] * D
     R = np.linalg.solve(J, tau[:, :, None] * np.eye(D.shape[1]))
     r = np.linalg.solve(J, nu[:, :, None])[..., 0]
-    parts, first = np.einsum("nps,npr,nrt->nst", a, R, a), np.einsum("nps,np->ns", a, r)
+    parts = np.einsum("nps,npr,nrt->nst", a, R, a)
+    first = np.einsum("nps,np->ns", a, r)
     q = posterior_of(parts.sum(axis=0), first.sum(axis=0))
     totals = 0.5 * (first @ q.mean - log_determinant_shares(parts))
-    ell_mean, ell_variance = np.zeros_like(nu), np.ones_like(nu)
+    ell_mean = np.zeros_like(nu)
+    ell_variance = np.ones_like(nu)
     precision = np.linalg.inv(q.covariance)
     for n in range(len(nu)):
         # The cavity of the whole row in all of v, by brute force.
@@ -192,7 +200,8 @@ def rows_as_factors(
             _log_partition(cavity, mean) - _log_partition(precision, q.mean)
         ) / alpha
         # f of the row under it, and with its inner sites to the power alpha.
-        prior, prior_mean = a[n] @ covariance @ a[n].T + D[n], a[n] @ mean
+        prior = a[n] @ covariance @ a[n].T + D[n]
+        prior_mean = a[n] @ mean
         K = np.eye(len(prior)) + alpha * prior * tau[n]
         s, m = (
             np.linalg.solve(K, x) for x in (prior, prior_mean + alpha * prior @ nu[n])
@@ -218,7 +227,8 @@ def _log_partition(precision: Array, mean: Array) -> float:
 
 def bound(problem: Problem, mean: Array, root: Array) -> float:
     """SVGP's bound for one Gaussian over all whitened inducing variables."""
-    a, D = problem.directions(problem.X), problem.residual(problem.X)
+    a = problem.directions(problem.X)
+    D = problem.residual(problem.X)
     s = np.sum((a @ root) ** 2, axis=2) + np.einsum("npp->np", D)
     divergence = 0.5 * (np.sum(root**2) + mean @ mean - len(mean))
     divergence -= np.sum(np.log(np.abs(np.diagonal(root))))

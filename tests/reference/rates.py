@@ -35,7 +35,8 @@ def bound_and_slopes(
     root = np.linalg.inv(np.linalg.cholesky(B))
     V = root.T @ root
     w = V @ (A @ nu)
-    m, s = A.T @ w, np.sum((root @ A) ** 2, axis=0)
+    m = A.T @ w
+    s = np.sum((root @ A) ** 2, axis=0)
     r = np.exp(m + 0.5 * (s + prior - np.sum(A**2, axis=0)))
     divergence = 0.5 * (np.trace(V) - len(A) + w @ w) + 0.5 * np.linalg.slogdet(B)[1]
     bound = np.sum(y * m - r - scipy.special.gammaln(y + 1.0)) - divergence

@@ -155,11 +155,10 @@ def loo_log_density(prior: Prior, R: Array, noise: Array, factors: Factors) -> A
     given the other rows under K_bar, plus the residual variance and the noise of the
     row itself.
     """
-    K, D = (
-        approximate_covariance(prior, noise, factors),
-        np.diag(_residual_covariance(prior)),
-    )
-    Q, densities = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf), np.zeros(len(R))
+    K = approximate_covariance(prior, noise, factors)
+    D = np.diag(_residual_covariance(prior))
+    Q = prior.Kuf.T @ np.linalg.solve(prior.Kuu, prior.Kuf)
+    densities = np.zeros(len(R))
     for n in range(len(R)):
         others = np.arange(len(R)) != n
         weights = np.linalg.solve(K[np.ix_(others, others)], Q[others, n])

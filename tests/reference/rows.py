@@ -55,7 +55,8 @@ def predict(of: Dense, held: list[IntArray], same: Array | None) -> tuple[Array,
     [S, S] is 1 where the residual covariance of two is part of the model, or None:
     errors of predictions from residuals and noise, whatever rows they share.
     """
-    N, G = len(of.R), weights(of, held)
+    N = len(of.R)
+    G = weights(of, held)
     E = of.C[N:] - G.T @ of.C[:N]
     residual = of.D[N:, N:] - G.T @ of.D[:N, N:]
     if same is None:
@@ -76,7 +77,8 @@ def pitc_conditional(
     """Mean and covariance of new rows given all targets, by the joint Gaussian of
     PITC's model.
     """
-    N, labels = len(of.R), np.concatenate([blocks, new_blocks])
+    N = len(of.R)
+    labels = np.concatenate([blocks, new_blocks])
     K = of.Q + np.where(labels[:, None] == labels[None, :], of.D, 0.0)
     noisy = K[:N, :N] + np.diag(of.noise)
     gain = np.linalg.solve(noisy, K[:N, N:]).T
@@ -92,7 +94,8 @@ def nearest(X: Array, Xnew: Array, m: int) -> list[IntArray]:
 def vecchia_qu(of: Dense, Kuu: Array) -> tuple[Array, Array]:
     """q(u) where each training row is given v and all rows before it: the exact one."""
     N = len(of.R)
-    precision, first = np.linalg.inv(Kuu), np.zeros_like(of.qu_mean)
+    precision = np.linalg.inv(Kuu)
+    first = np.zeros_like(of.qu_mean)
     for n in range(N):
         noisy = of.D[:n, :n] + np.diag(of.noise[:n])
         g = np.linalg.solve(noisy, of.D[:n, n])

@@ -63,13 +63,12 @@ def largest_latent_factor(label: int, high: float, low: float) -> Factor:
         deviation = np.sqrt(variance)
         offset = deviation[label] * _GRID
         z = (mean[label] + offset - mean[:, None]) / deviation[:, None]  # [L, G]
-        below, density = scipy.stats.norm.cdf(z), scipy.stats.norm.pdf(z)
+        below = scipy.stats.norm.cdf(z)
+        density = scipy.stats.norm.pdf(z)
         below[label] = 1.0
-        inside, first, second = (
-            _WEIGHTS @ np.prod(below, axis=0),
-            0.0 * mean,
-            0.0 * mean,
-        )
+        inside = _WEIGHTS @ np.prod(below, axis=0)
+        first = 0.0 * mean
+        second = 0.0 * mean
         for k in range(len(mean)):
             parts = (
                 -deviation[k] * density[k],
@@ -187,7 +186,8 @@ def _moments_of_f(
     """Mean and variance of the row's latent functions where u has these distributions,
     [L].
     """
-    mean, variance = np.zeros(len(of_u)), np.zeros(len(of_u))
+    mean = np.zeros(len(of_u))
+    variance = np.zeros(len(of_u))
     for latent, natural in enumerate(of_u):
         w, (m, V) = problem.direction(row, latent), natural.moments()
         mean[latent] = w @ m + problem.means[row, latent]
@@ -221,11 +221,9 @@ def target_site(
     power 1 / alpha (u given f is Gaussian); for alpha = 0 the steepest ascent of
     E_q[log p].
     """
-    alpha, cavity, target = (
-        float(problem.alpha[row]),
-        _cavity(problem, q, sites, row),
-        [],
-    )
+    alpha = float(problem.alpha[row])
+    cavity = _cavity(problem, q, sites, row)
+    target = []
     mean, variance = _moments_of_f(problem, row, cavity)
     tilted = problem.factors[row](mean, variance, alpha)
     for latent, (natural, v) in enumerate(zip(cavity, variance)):
@@ -324,7 +322,8 @@ def variational_bound(problem: Problem, q: Sequence[Natural]) -> float:
 
 def leave_one_out(problem: Problem, sites: Sites) -> Array:
     """log E[p(y_n | f)] under q without the whole site of row n, [N]."""
-    rows, q = range(len(problem.factors)), posterior(problem, sites)
+    rows = range(len(problem.factors))
+    q = posterior(problem, sites)
     whole = problem._replace(alpha=np.ones(len(rows)))
     cavities = (_cavity(whole, q, sites, row) for row in rows)
     return np.array(

@@ -91,7 +91,8 @@ def test_regression(alpha: Any, of_rows: bool, expected: float) -> None:
 
 def test_predictions_of_regression() -> None:
     arguments, model = _regression(0.5, False)
-    Xnew, covariance = PROBLEM.Xnew, PROBLEM.covariance
+    Xnew = PROBLEM.Xnew
+    covariance = PROBLEM.covariance
     mean, cov = reference.pep_predict(
         *arguments, covariance(Z, Xnew), covariance(Xnew, Xnew)
     )
@@ -133,7 +134,8 @@ def test_sites(kind: str, alpha: float, expected: float) -> None:
     name, log_density, likelihood, rtol = KINDS[kind]
     densities = [lambda f, y=y: log_density(f, y) for y in TARGETS[name][:, 0]]
     factors = [*map(pep_reference.scalar_factor, densities)]
-    prior, means = PROBLEM.prior(jitter=0.0), np.full([9, 1], MEAN)
+    prior = PROBLEM.prior(jitter=0.0)
+    means = np.full([9, 1], MEAN)
     problem = pep_reference.Problem([prior], means, factors, np.full(9, alpha))
     sites = pep_reference.fixed_point(problem)
     _assert_golden(pep_reference.log_z(problem, sites), expected)
@@ -141,7 +143,8 @@ def test_sites(kind: str, alpha: float, expected: float) -> None:
     model = pep.PEP((X, TARGETS[name]), PROBLEM.kernel(), likelihood(), Z, **options)
     assert_close(model.pep_log_marginal_likelihood(), expected, rtol=rtol)
     if (kind, alpha) == ("plain probit", 0.5):
-        site, w = sites[2][0], problem.direction(2, 0)
+        site = sites[2][0]
+        w = problem.direction(2, 0)
         of_reference = site.T1 @ w / (w @ w), w @ site.T2 @ w / (w @ w) ** 2
         of_model = float(model.sites.nu[2, 0]), float(model.sites.tau[2, 0])
         for (nu, tau), tolerance in ((of_reference, ATOL), (of_model, 3e-8)):
@@ -162,7 +165,9 @@ def test_three_classes(alpha: float, expected: float) -> None:
         (Z[:3] - 0.05, 1.1, [0.6, 1.3]),
     ]
     priors = [reference.squared_exponential_prior(X, *parts) for parts in classes]
-    labels, high, low = TARGETS["classes"], 1.0 - EPSILON, EPSILON / 2.0
+    labels = TARGETS["classes"]
+    high = 1.0 - EPSILON
+    low = EPSILON / 2.0
     factors = [
         pep_reference.largest_latent_factor(int(y), high, low) for y in labels[:, 0]
     ]

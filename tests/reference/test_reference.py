@@ -16,7 +16,8 @@ from reference import regression as reference
 from reference import sites as pep_reference
 from reference.regression import make_factors
 
-MEANS, VARIANCES = np.array([0.3, -1.2, 0.9]), np.array([0.5, 2.0, 0.1])
+MEANS = np.array([0.3, -1.2, 0.9])
+VARIANCES = np.array([0.5, 2.0, 0.1])
 ENDS = np.array([-np.inf, -0.1, 0.6, np.inf])
 # Once more, as SciPy's distributions of y, where the case table has formulas.
 LOG_DENSITIES: dict[str, Callable[[float, float], float]] = {
@@ -39,7 +40,9 @@ LOG_DENSITIES: dict[str, Callable[[float, float], float]] = {
 @pytest.mark.parametrize("name", LOG_DENSITIES)
 def test_tilted_moments_of_one_latent_function(name: str, alpha: float) -> None:
     assert set(CASES) == {*LOG_DENSITIES, "RobustMax"}
-    y, mean, deviation = float(CASES[name].Y[0, 0]), 0.4, 0.8
+    y = float(CASES[name].Y[0, 0])
+    mean = 0.4
+    deviation = 0.8
     actual = CASES[name].factor(y)(np.array([mean]), np.array([deviation**2]), alpha)
 
     def integrand(f: float, power: int) -> float:
@@ -61,19 +64,22 @@ def test_tilted_moments_of_three_latent_functions(label: int, alpha: float) -> N
     """Against two integrals, over the other two functions, of the label's Gaussian
     tail.
     """
-    high, low = 0.9, 0.05
+    high = 0.9
+    low = 0.05
     actual = pep_reference.largest_latent_factor(label, high, low)(
         MEANS, VARIANCES, alpha
     )
     w_high, w_low = (high**alpha, low**alpha) if alpha > 0.0 else np.log([high, low])
-    more, deviation = w_high - w_low, np.sqrt(VARIANCES)
+    more = w_high - w_low
+    deviation = np.sqrt(VARIANCES)
     others = [k for k in range(3) if k != label]
     # A product rule over equally probable values of the other two, so the comparison is
     # coarse.
     side = stats.norm.ppf((np.arange(1201) + 0.5) / 1201)
     first, second = (MEANS[k] + deviation[k] * side for k in others)
     z = (np.maximum(first[:, None], second) - MEANS[label]) / deviation[label]
-    above, density = stats.norm.sf(z), stats.norm.pdf(z)
+    above = stats.norm.sf(z)
+    density = stats.norm.pdf(z)
     assert actual.zeroth == pytest.approx(w_low + more * np.mean(above), rel=1e-4)
     expected = {label: (deviation[label] * density, above + z * density, 1e-3)}
     for k, values in zip(others, (first[:, None], second)):
@@ -114,7 +120,8 @@ def test_alpha_0_is_the_best_variational_bound(
     assert_close(pep_reference.log_z(problem, sites), best, rtol=1e-10)
 
     def moved(natural: pep_reference.Natural, scale: float) -> pep_reference.Natural:
-        root, T1 = np.linalg.cholesky(natural.T2), natural.T1
+        root = np.linalg.cholesky(natural.T2)
+        T1 = natural.T1
         root = root + scale * np.tril(rng.standard_normal(root.shape))
         return pep_reference.Natural(
             T1 + scale * rng.standard_normal(T1.shape), root @ root.T
@@ -130,7 +137,8 @@ def test_alpha_0_is_the_best_variational_bound(
     "name", ["probit", "Poisson", pytest.param("RobustMax", marks=pytest.mark.slow)]
 )
 def test_continuous_at_alpha_0(name: str) -> None:
-    at_0, gaps = pep_reference.log_z(*reference_sites(name, "alpha 0")), []
+    at_0 = pep_reference.log_z(*reference_sites(name, "alpha 0"))
+    gaps = []
     for alpha in (1e-3, 1e-4):
         problem = CASES[name].reference_problem(np.full(N, alpha))
         sites = pep_reference.fixed_point(problem, tolerance=1e-9)
@@ -144,9 +152,11 @@ POWERS = [0.0, 0.3, 0.5, 1.0]
 BLOCKS = np.array(
     [4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4]
 )  # 5 blocks, one of one row
-ONE_BLOCK, NOISE = np.zeros(17, dtype=int), np.linspace(0.05, 0.4, 17)
+ONE_BLOCK = np.zeros(17, dtype=int)
+NOISE = np.linspace(0.05, 0.4, 17)
 PROBLEM, TWO_OUTPUTS = (regression_problem(num_outputs=count) for count in (1, 2))
-Y, PRIOR = PROBLEM.Y, PROBLEM.prior()
+Y = PROBLEM.Y
+PRIOR = PROBLEM.prior()
 of_rows_and_blocks = pytest.mark.parametrize(
     "blocks", [None, BLOCKS], ids=["rows", "blocks"]
 )
@@ -163,7 +173,8 @@ def test_log_z_is_continuous_at_alpha_0(blocks: Any | None) -> None:
 @of_rows_and_blocks
 def test_alpha_1_is_one_normal_density(blocks: Any | None) -> None:
     """Of FITC or PITC: in a block the covariance is the prior's."""
-    factors, R = make_factors(17, 1.0, blocks), TWO_OUTPUTS.Y
+    factors = make_factors(17, 1.0, blocks)
+    R = TWO_OUTPUTS.Y
     K = reference.approximate_covariance(PRIOR, NOISE, factors)
     density = stats.multivariate_normal(mean=np.zeros(17), cov=K)
     log_z = reference.pep_log_z(PRIOR, R, NOISE, factors)
@@ -184,7 +195,8 @@ def test_inducing_points_at_all_the_rows_are_exact(
 ) -> None:
     problem = TWO_OUTPUTS._replace(Z=TWO_OUTPUTS.X)
     prior, (X, R) = problem.prior(jitter=1e-13), problem.data
-    factors, new = make_factors(17, alpha, blocks), problem.Xnew
+    factors = make_factors(17, alpha, blocks)
+    new = problem.Xnew
     covariances = problem.covariance(X, new), problem.covariance(new, new)
     exact = reference.exact_log_marginal_likelihood(prior.Kff, R, NOISE)
     assert_close(reference.pep_log_z(prior, R, NOISE, factors), exact)

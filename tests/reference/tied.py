@@ -92,7 +92,8 @@ def _sum_of_tilted(
     moments = [tuple(map(to_floats, one.moments())) for one in of_u]
     total = 0.0
     for row in rows:
-        mean, variance = [], []
+        mean = []
+        variance = []
         for latent, (m, V) in enumerate(moments):
             w = problem.direction(row, latent)
             mean.append(w @ m + problem.means[row, latent])
@@ -125,7 +126,8 @@ def rest(
         trace = np.sum(prior.T2 * (covariance + np.outer(mean, mean)))
         logdets = _eliminate(q.T2)[1].ln() - _eliminate(prior.T2)[1].ln()
         return -(trace - len(mean) + logdets) / 2  # KL
-    power, of_cavity = _decimal_power(alpha), cavity(model, prior, q, alpha, num_data)
+    power = _decimal_power(alpha)
+    of_cavity = cavity(model, prior, q, alpha, num_data)
     G, G_cavity, G_prior = (one.log_normaliser() for one in (q, of_cavity, prior))
     if model == "APEP":
         return G - G_prior + num_data / power * (G_cavity - G)

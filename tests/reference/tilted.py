@@ -25,9 +25,11 @@ def _panel_sums(integrand: LogDensity, low: Array, high: Array) -> tuple[Array, 
 
 def adaptive_integral(integrand: LogDensity, edges: Array) -> float:
     """The integral of `integrand` from the first to the last of the sorted `edges`."""
-    low, high = edges[:-1], edges[1:]
+    low = edges[:-1]
+    high = edges[1:]
     coarse, _ = _panel_sums(integrand, low, high)
-    done, magnitude = 0.0, 0.0
+    done = 0.0
+    magnitude = 0.0
     for _ in range(60):
         middle = 0.5 * (low + high)
         left, left_size = _panel_sums(integrand, low, middle)
@@ -40,11 +42,9 @@ def adaptive_integral(integrand: LogDensity, edges: Array) -> float:
             error <= 1e-10 * (left_size + right_size)
         )
         done += float(np.sum((left + right)[good]))
-        low, high, coarse = (
-            np.concatenate([low[~good], middle[~good]]),
-            np.concatenate([middle[~good], high[~good]]),
-            np.concatenate([left[~good], right[~good]]),
-        )
+        low = np.concatenate([low[~good], middle[~good]])
+        high = np.concatenate([middle[~good], high[~good]])
+        coarse = np.concatenate([left[~good], right[~good]])
         if not low.size:
             return done
     raise ArithmeticError(
@@ -116,7 +116,8 @@ def log_power_expectation(
             return (top + np.log(integral)) / alpha
 
     def excess(f: Array) -> Array:
-        values, weights = log_density(f), np.exp(_log_gaussian(f, mean, variance))
+        values = log_density(f)
+        weights = np.exp(_log_gaussian(f, mean, variance))
         return weights * (np.expm1(alpha * values) / alpha if alpha else values)
 
     mean_excess = adaptive_integral(excess, edges)

@@ -33,7 +33,9 @@ from gpflow_pep.scoring.stored import read_files, write_files
 
 #: What is said before the process number, when all is compiled and under way, and
 #: before the exit code.
-BEGUN, RUNNING, ENDED = "begun", "running", "ended"
+BEGUN = "begun"
+RUNNING = "running"
+ENDED = "ended"
 #: What a run of compare is given beside its table and its folder.
 COMPARE = (
     "--target y --alphas 0.5 --splits 1 --inducing 4 --max-iterations 3 --seed 1"
@@ -83,7 +85,8 @@ def interrupted_maximise(output: str) -> None:
         signal.SIGINT, signal.default_int_handler
     )  # ignored in the background of a shell
     model = regression()
-    before, seen = -float(model.training_loss()), []
+    before = -float(model.training_loss())
+    seen = []
 
     def tell(step: Any) -> None:
         if step.start == 0 and step.iteration == 1:
@@ -94,7 +97,8 @@ def interrupted_maximise(output: str) -> None:
         pep.training.maximise(
             model, starts=10_000, tolerance=0.0, callback=tell, progress=False
         )
-    ended, kept = time.time(), -float(model.training_loss())
+    ended = time.time()
+    kept = -float(model.training_loss())
     np.savez(output, before=before, best=max(seen), kept=kept, ended=ended)
 
 

@@ -67,7 +67,8 @@ def _fit(model: Any = None, **options: Any) -> Numbers:
         **options,
     }
     if model is None:
-        model, batches = arpep(), pep.training.shuffled_batches((X, Y), 30, seed=3)
+        model = arpep()
+        batches = pep.training.shuffled_batches((X, Y), 30, seed=3)
         options |= {"num_steps": 30, "natural_gradient": 0.1}
     else:
         batches = model.minibatch_training_loss_closure(30, seed=3)

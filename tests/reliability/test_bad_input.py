@@ -102,8 +102,10 @@ def _tied(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
 
 
 def _selection(data: Any, Zs: Any, options: Any, Xnew: Any) -> Any:
-    M, seed = options.get("num_latent_gps", 2), options.get("chunk_size", 0)
-    kernel, starts = SquaredExponential(), pep.training.starts
+    M = options.get("num_latent_gps", 2)
+    seed = options.get("chunk_size", 0)
+    kernel = SquaredExponential()
+    starts = pep.training.starts
     chosen = [
         starts.kmeans(data[0], M, seed=seed),
         starts.greedy_variance(data[0], M, kernel=kernel, seed=seed),
@@ -126,7 +128,8 @@ DRAWN |= {"selection": _selection, "metrics": _metrics}
 def test_drawn(trial: Trial, size: Size) -> None:
     """Arguments drawn by hypothesis: data, Z, Xnew and options"""
     for name, call in DRAWN.items():
-        outcomes, before = Counter[str](), trial.tried
+        outcomes = Counter[str]()
+        before = trial.tried
 
         @drawing(size(quick=20, full=400, long=4000))
         @given(

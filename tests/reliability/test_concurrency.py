@@ -91,7 +91,8 @@ def test_several_models(trial: Trial, size: Size) -> None:
 def test_fit_in_threads(trial: Trial, size: Size) -> None:
     """Minibatch training in 8 threads: the numbers of one thread"""
     fit = worker.TRAINED["fit"]
-    alone, found = fit(), _in_threads(lambda k: fit(), size(quick=2, full=16))
+    alone = fit()
+    found = _in_threads(lambda k: fit(), size(quick=2, full=16))
     _all_the_same(trial, "run", found, lambda number: alone)
 
 
@@ -118,10 +119,12 @@ def _steady(
     with trial.case(name):
         for _ in range(max(count // 5, 2)):
             call()
-        before, graphs = _megabytes(), _num_graphs()
+        before = _megabytes()
+        graphs = _num_graphs()
         for _ in range(count):
             call()
-        growth, graphs = _megabytes() - before, _num_graphs() - graphs
+        growth = _megabytes() - before
+        graphs = _num_graphs() - graphs
         trial.note(f"{name}, {count} times: {growth:+.1f} MB, {graphs:+d} graphs")
         assert growth < GROWTH + per_graph * count, (
             f"the process grew by {growth:.0f} MB"
@@ -133,7 +136,8 @@ def test_memory(trial: Trial, size: Size) -> None:
     """Losses, predictions, posteriors, models built and trained, many times:
     no growth
     """
-    calls, builds = size(quick=20, full=1000), size(quick=5, full=200)
+    calls = size(quick=20, full=1000)
+    builds = size(quick=5, full=200)
     for name, create in MODELS.items():
         model = create()
         data = getattr(model, "data", (tf.constant(X), tf.constant(Y)))

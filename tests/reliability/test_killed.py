@@ -62,10 +62,12 @@ def test_training(
     forks.run("train", kind, tmp_path / "whole", whole)
     expected = np.load(whole)
     full = {"ARPEP": 16, "PEP": 8}[kind]
-    random, kills = np.random.default_rng(0), size(quick=2, full=full, long=100)
+    random = np.random.default_rng(0)
+    kills = size(quick=2, full=full, long=100)
     killed = runs = 0
     while killed < kills:
-        directory, output = tmp_path / f"killed{runs}", tmp_path / f"{runs}.npz"
+        directory = tmp_path / f"killed{runs}"
+        output = tmp_path / f"{runs}.npz"
         runs += 1
         while killed < kills and forks.start("train", kind, directory, output):
             time.sleep(random.uniform(0.0, 0.8))
@@ -103,15 +105,14 @@ def assert_whole(out: Path, expected: Path, *, done: bool) -> None:
     for name in there:
         path = out / name
         if path.suffix == ".csv":
-            rows, written = (
-                table(expected / name.replace(UNFINISHED, "folds.csv")),
-                table(path),
-            )
+            rows = table(expected / name.replace(UNFINISHED, "folds.csv"))
+            written = table(path)
             if (
                 name == UNFINISHED
             ):  # as fits end, those on fewer rows too, which come last
                 number = min(len(rows), len(written))
-                rows, written = rows.iloc[:number], written.iloc[:number]
+                rows = rows.iloc[:number]
+                written = written.iloc[:number]
             pd.testing.assert_frame_equal(written, rows, check_dtype=done, rtol=1e-10)
         elif path.suffix == ".png":
             assert path.read_bytes()[-8:-4] == b"IEND", f"{name} is cut"
@@ -132,21 +133,21 @@ def write_table(path: Path) -> Path:
 
 def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
     """SIGKILL in gpflow-pep compare: files whole, run again: the same numbers"""
-    data, whole, out = (
-        write_table(tmp_path / "t.csv"),
-        tmp_path / "whole",
-        tmp_path / "out",
-    )
+    data = write_table(tmp_path / "t.csv")
+    whole = tmp_path / "whole"
+    out = tmp_path / "out"
     began = time.perf_counter()
     forks.run("compare", data, whole)
     seconds = time.perf_counter() - began
-    random, kills = np.random.default_rng(1), size(quick=3, full=24, long=100)
+    random = np.random.default_rng(1)
+    kills = size(quick=3, full=24, long=100)
     killed = done = 0
     while killed < kills:
         forks.start("compare", data, out)
         time.sleep(random.uniform(0.0, seconds))
         was_killed = forks.kill()
-        killed, done = killed + was_killed, done + (not was_killed)
+        killed = killed + was_killed
+        done = done + (not was_killed)
         with trial.case(f"kill {killed}"):
             assert_whole(out, whole, done=not was_killed)
     with trial.case("to the end"):
@@ -160,7 +161,8 @@ def test_compare(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None
 
 def test_saving(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
     """SIGKILL in saving over an older model: it is the old or the new one"""
-    templates, expected = [tmp_path / "template0", tmp_path / "template1"], []
+    templates = [tmp_path / "template0", tmp_path / "template1"]
+    expected = []
     for number, template in enumerate(templates):
         estimator = PEPRegressor(num_inducing=4, random_state=number, max_iterations=1)
         estimator.fit(worker.X[:30, :1], worker.Y[:30, 0] + number)
@@ -168,7 +170,8 @@ def test_saving(trial: Trial, size: Size, forks: Forks, tmp_path: Path) -> None:
         expected.append(estimator.predict(ROWS))
     folder = tmp_path / "model"
     save_estimator(folder, estimator)
-    random, seen = np.random.default_rng(3), [0, 0]
+    random = np.random.default_rng(3)
+    seen = [0, 0]
     for number in range(size(quick=2, full=32, long=320)):
         with trial.case(f"save, kill {number}"):
             assert forks.start("save", folder, *templates)
@@ -194,11 +197,9 @@ class Interrupts:
     """
 
     def __init__(self, forks: Forks, longest: float) -> None:
-        self.forks, self._longest, self._random = (
-            forks,
-            longest,
-            np.random.default_rng(1),
-        )
+        self.forks = forks
+        self._longest = longest
+        self._random = np.random.default_rng(1)
         self.took: list[float] = []
 
     def interrupt(self) -> tuple[float, int]:
@@ -226,10 +227,8 @@ def test_interrupted_fit(
     trial: Trial, size: Size, forks: Forks, tmp_path: Path
 ) -> None:
     """SIGINT in fit: ends within 2 seconds, with what was finished kept"""
-    alone, interrupts = (
-        worker.fit(str(tmp_path / "alone"), steps=STEPS),
-        Interrupts(forks, 1.0),
-    )
+    alone = worker.fit(str(tmp_path / "alone"), steps=STEPS)
+    interrupts = Interrupts(forks, 1.0)
     for number in range(size(quick=2, full=6, long=50)):
         directory = tmp_path / f"fit{number}"
         with trial.case(f"fit {number}"):
@@ -262,7 +261,8 @@ def test_interrupted_compare(
     """SIGINT in gpflow-pep compare: ends within 2 seconds, with the scores of fits that
     ended
     """
-    data, interrupts = write_table(tmp_path / "t.csv"), Interrupts(forks, 2.0)
+    data = write_table(tmp_path / "t.csv")
+    interrupts = Interrupts(forks, 2.0)
     for number in range(size(quick=2, full=8, long=50)):
         out = tmp_path / f"out{number}"
         with trial.case(f"compare {number}"):
@@ -319,7 +319,8 @@ def test_full_disk(trial: Trial, tmp_path: Path) -> None:
 
 def _with_full_disk(trial: Trial, disk: Path, tmp_path: Path) -> None:
     expected = worker.fit(str(tmp_path / "whole"), steps=12)
-    directory, filler = disk / "checkpoints", disk / "filler"
+    directory = disk / "checkpoints"
+    filler = disk / "filler"
     worker.fit(str(directory), steps=6)
     for leave in (0, 4096, 8192):
         with trial.case(f"full but for {leave} bytes"):

@@ -78,7 +78,8 @@ MODELS: dict[str, Callable[..., Any]] = {
 
 def evaluation(model: Any, rows: Any) -> Callable[[], None]:
     """Compile loss, gradient and predictions; the call raises unless all are finite."""
-    variables, tensors = model.trainable_variables, tuple(map(tf.constant, rows))
+    variables = model.trainable_variables
+    tensors = tuple(map(tf.constant, rows))
     if isinstance(model, pep.models.PEP):
         tensors = model.data
     loss = gpflow.models.training_loss_closure(model, tensors, compile=False)
@@ -118,7 +119,8 @@ def refuses(call: Callable[[], None]) -> bool:
 @pytest.mark.parametrize("name", MODELS)
 def test_grid(trial: Trial, size: Size, name: str) -> None:
     """Kernel variances 1e-4 to 1e6, lengthscales 1e-3 to 1e3, singular Kuu"""
-    refused, cells = 0, list(itertools.product(ALPHAS, VARIANCES, LENGTHSCALES))
+    refused = 0
+    cells = list(itertools.product(ALPHAS, VARIANCES, LENGTHSCALES))
     for label, Z in list(inducing(X).items())[:: size(quick=3, full=1)]:
         model = MODELS[name](ROWS, Z)
         evaluate = evaluation(model, ROWS)
@@ -142,10 +144,13 @@ def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
     if left_out(trial, size, name, ("probit", "Student-t", "RobustMax")):
         return
     stress = load_example("benchmarks/stress.py")
-    stress.VARIANCES, stress.LENGTHSCALES = VARIANCES, LENGTHSCALES
+    stress.VARIANCES = VARIANCES
+    stress.LENGTHSCALES = LENGTHSCALES
     if size(quick=1, full=0):
-        stress.VARIANCES, stress.LENGTHSCALES = VARIANCES[::2], (1e-3, 1.0, 1e3)
-    case, converged = pep_cases.CASES[name], []
+        stress.VARIANCES = VARIANCES[::2]
+        stress.LENGTHSCALES = (1e-3, 1.0, 1e3)
+    case = pep_cases.CASES[name]
+    converged = []
     problem = stress.Problem(case.problem.X, case.Y, case.likelihood())
     for label, Z in list(inducing(problem.X).items())[: size(quick=1, full=2, long=3)]:
         # No search for a fixed point where a cell has not converged.
@@ -156,7 +161,8 @@ def test_likelihoods(trial: Trial, size: Size, name: str) -> None:
     trial.note(f"{name}: the sites converged in {sum(converged)} of {len(converged)}")
 
 
-Y, OUTLIER = ROWS[1], (np.arange(N) == 3)[:, None]
+Y = ROWS[1]
+OUTLIER = (np.arange(N) == 3)[:, None]
 SCALED: dict[str, tuple[Any, Any]] = {
     "inputs of scale 1e6": (1e6 * X, Y),
     "inputs of scale 1e-6": (1e-6 * X, Y),
@@ -176,10 +182,8 @@ def train(model: Any, rows: Any) -> None:
         record = pep.training.maximise(model, max_iterations=5, progress=False)
         assert np.isfinite(record.objective)
     else:
-        batches, optimizer = (
-            tf.data.Dataset.from_tensors(rows),
-            tf_keras.optimizers.Adam(0.01),
-        )
+        batches = tf.data.Dataset.from_tensors(rows)
+        optimizer = tf_keras.optimizers.Adam(0.01)
         options = {"num_steps": 5, "progress": False, "natural_gradient": True}
         record = pep.training.fit(model, batches, optimizer=optimizer, **options)
         assert np.isfinite(record.losses).all()

@@ -38,7 +38,8 @@ def test_seeds(trial: Trial) -> None:
     """
     for name, compute in {**worker.FIXED, **worker.TRAINED}.items():
         with trial.case(name):
-            first, second = compute(), compute()
+            first = compute()
+            second = compute()
             for one, other in zip(first, second, strict=True):
                 np.testing.assert_array_equal(one, other)
 

@@ -18,7 +18,8 @@ from sklearn.preprocessing import scale
 
 import gpflow_pep as pep
 
-N, M = 60, 6
+N = 60
+M = 6
 #: Nats from the best known value that count as reaching it.
 NEAR = 0.1
 #: Standard deviation of starts, in log hyperparameters.
@@ -88,10 +89,8 @@ def start(problem: Problem, seed: int) -> Callable[[Any], None]:
 
 def ours(problem: Problem, alpha: float, moves: list[Any]) -> list[float]:
     """Objectives where ``maximise`` ended, of each start."""
-    parts, likelihood = (
-        ((problem.X, problem.Y), SquaredExponential()),
-        problem.likelihood(),
-    )
+    parts = ((problem.X, problem.Y), SquaredExponential())
+    likelihood = problem.likelihood()
     if isinstance(likelihood, Gaussian):
         options = {"likelihood": likelihood, "alpha": alpha}
         model = pep.models.PEPRegression(*parts, problem.Z, **options)
@@ -108,11 +107,9 @@ def theirs(problem: Problem, moves: list[Any]) -> tuple[list[float], int]:
     """The same of GPflow's SGPR or SVGP by SciPy, and how many ended by an error or
     NaN.
     """
-    rows, kernel, likelihood = (
-        (problem.X, problem.Y),
-        SquaredExponential(),
-        problem.likelihood(),
-    )
+    rows = (problem.X, problem.Y)
+    kernel = SquaredExponential()
+    likelihood = problem.likelihood()
     model: Any = None
     if isinstance(likelihood, Gaussian):
         model = gpflow.models.SGPR(rows, kernel, problem.Z, likelihood=likelihood)
@@ -123,7 +120,8 @@ def theirs(problem: Problem, moves: list[Any]) -> tuple[list[float], int]:
     gpflow.set_trainable(model.inducing_variable, False)
     variables = model.trainable_variables
     before = [variable.numpy() for variable in variables]
-    optimizer, ends = gpflow.optimizers.Scipy(), []
+    optimizer = gpflow.optimizers.Scipy()
+    ends = []
     evaluate = optimizer.eval_func(loss, variables, {"autograph": False})
     options = {"method": "L-BFGS-B", "options": {"maxiter": 1000, "maxcor": 50}}
     for move in moves:
@@ -167,7 +165,8 @@ def test_models(trial: Trial, size: Size, name: str) -> None:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_estimators(trial: Trial, size: Size, name: str) -> None:
     """Estimators from random kernels and inducing points"""
-    problem, scores = PROBLEMS[name](), []
+    problem = PROBLEMS[name]()
+    scores = []
     of_classes = problem.likelihood is Bernoulli
     kind = pep.estimators.PEPClassifier if of_classes else pep.estimators.PEPRegressor
     options = {"likelihood": "poisson"} if problem.likelihood is Poisson else {}

@@ -50,10 +50,12 @@ from gpflow_pep.training import Ensemble, NearRows
 from gpflow_pep.training.choosing.ensemble import EnsemblePosterior, ensemble_posterior
 
 RNG = np.random.default_rng(0)
-X, XNEW = RNG.uniform(-2.0, 2.0, (60, 2)), RNG.uniform(-2.0, 2.0, (9, 2))
+X = RNG.uniform(-2.0, 2.0, (60, 2))
+XNEW = RNG.uniform(-2.0, 2.0, (9, 2))
 Y = np.sin(3.0 * X[:, :1]) + 0.1 * RNG.standard_normal((60, 1))
 Z = X[::6].copy()
-INPUTS, OTHERS = RNG.normal(size=(7, 3)), RNG.normal(size=(5, 3))
+INPUTS = RNG.normal(size=(7, 3))
+OTHERS = RNG.normal(size=(5, 3))
 WIDE = [0.7, 1.3, 2.1]
 KERNELS: dict[str, Callable[[], k.Kernel]] = {
     "SquaredExponential": lambda: k.SquaredExponential(1.7, WIDE),
@@ -110,7 +112,8 @@ def test_a_kernel_is_gpflows(name: str) -> None:
     assert_allclose(
         variance_of(described)(INPUTS), kernel(INPUTS, full_cov=False), rtol=1e-12
     )
-    groups, others = INPUTS[[[0, 1, 2], [4, 5, 6]]], OTHERS[[[0, 3], [1, 2]]]
+    groups = INPUTS[[[0, 1, 2], [4, 5, 6]]]
+    others = OTHERS[[[0, 3], [1, 2]]]
     expected = [kernel(*pair) for pair in zip(groups, others, strict=True)]
     assert_allclose(covariance_with(described, others)(groups), expected, **close)
     if name.startswith(
@@ -227,11 +230,13 @@ def assert_same_moments(
 
 def test_a_mixture(monkeypatch: pytest.MonkeyPatch) -> None:
     posterior = three()
-    prepared, weights = mixture(read(posterior)), posterior.weights.numpy()
+    prepared = mixture(read(posterior))
+    weights = posterior.weights.numpy()
     for component, tensors in zip(prepared, posterior.posteriors, strict=True):
         assert_same_moments(component, tensors.predict_f, [XNEW, XNEW[:1]])
     found = components.predictive(prepared, weights, XNEW, Units())
-    moments, y = found.moments(), RNG.normal(size=(9, 1))
+    moments = found.moments()
+    y = RNG.normal(size=(9, 1))
     assert_allclose(
         moments, [part[:, 0] for part in posterior.predict_y(XNEW)], rtol=1e-10
     )
@@ -311,7 +316,8 @@ def test_near_rows(kernel: str, labels: bool) -> None:
 
 
 def test_the_nearest_in_many_dimensions() -> None:
-    rows, new = RNG.standard_normal((400, 17)), RNG.standard_normal((5, 17))
+    rows = RNG.standard_normal((400, 17))
+    new = RNG.standard_normal((5, 17))
     squares = np.sum((new[:, None] - rows) ** 2, axis=-1)
     for number in (1, 6, 400):
         expected = np.argsort(squares, axis=1)[:, :number]
@@ -352,7 +358,8 @@ LOG_COUNTS = {"kind": "Poisson", "binsize": 1.0, "invlink": {"function": "exp"}}
 OF_ALL = {"kind": "Linear", "active_dims": slice(None), "variance": 1.0}
 SAVE = ".*(save_estimator|Checkpoint)"
 BLURRED = BlurredInducingPoints(Z, np.tile(np.eye(2), (10, 1, 1)))
-LINE, TWO = gpflow.functions.Linear(np.ones((2, 1))), gpflow.functions.Constant(2.0)
+LINE = gpflow.functions.Linear(np.ones((2, 1)))
+TWO = gpflow.functions.Constant(2.0)
 PAIR = np.zeros((1, 1)), np.ones((1, 1))
 REFUSED: dict[str, Callable[[], Any]] = {
     r"kernel: got .*\.OwnKernel, expected one of GPflow's" + SAVE: lambda: kernel(

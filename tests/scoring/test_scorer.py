@@ -132,10 +132,8 @@ def test_estimator_and_scorer_predict_what_tensorflow_does(
             predictions(scorer, XNEW[:number]),
         )
     if name in ("ensemble", "two classes"):
-        rows, expected = (
-            np.vstack([X[:3], X[:2] + 1e3]),
-            [False, False, False, True, True],
-        )
+        rows = np.vstack([X[:3], X[:2] + 1e3])
+        expected = [False, False, False, True, True]
         assert scorer.far_rows(rows).tolist() == expected
         for prepared in (None, ()):
             estimator.mixture_.heaviest._numpy_components = prepared
@@ -217,7 +215,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert trained.n_iter_ > 0
     path: Path = tmp_path_factory.mktemp("scorer") / "scorer"
     export_numpy(path, trained)
-    expected, scorer = of_tensorflow(trained, XNEW), load_scorer(path)
+    expected = of_tensorflow(trained, XNEW)
+    scorer = load_scorer(path)
     scorer.likelihood_ = trained.likelihood_  # type: ignore[attr-defined]
     for model in (trained, scorer):
         assert_same(predictions(model, XNEW), expected)

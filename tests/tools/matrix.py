@@ -231,7 +231,8 @@ def make_environment(
     environment = folder / "environment"
     uv("venv", "--quiet", "--clear", "--python", interpreter(python), environment)
     inside = environment / "bin" / "python"
-    wanted, pinned = folder / "wanted.txt", folder / "pinned.txt"
+    wanted = folder / "wanted.txt"
+    pinned = folder / "pinned.txt"
     wanted.write_text(needed)
     options = ["--resolution", RESOLUTIONS[end], "--only-binary", ":all:", "--quiet"]
     options += ["--output-file", pinned]
@@ -273,7 +274,8 @@ def measure_imports(inside: Path, folder: Path) -> list[float]:
 
 def run_tests(cell: Cell, inside: Path, folder: Path, tree: Path, jobs: int) -> None:
     """Run them in a copy of the tree without the package."""
-    outside, report = folder / "tree", folder / "report.xml"
+    outside = folder / "tree"
+    report = folder / "report.xml"
     shutil.rmtree(outside, ignore_errors=True)
     shutil.copytree(tree, outside, ignore=shutil.ignore_patterns("gpflow_pep"))
     report.unlink(missing_ok=True)

@@ -93,7 +93,8 @@ def measure(folder: Path) -> Size:
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         of_file = count(tree)
-        nodes, branches = nodes + of_file[0], branches + of_file[1]
+        nodes = nodes + of_file[0]
+        branches = branches + of_file[1]
         lines += len(text.splitlines())
         wide += sum(len(line) > COLUMNS for line in text.splitlines())
         for node in tree.body:

@@ -22,7 +22,9 @@ from gpflow.likelihoods import Gaussian
 
 import gpflow_pep as pep
 
-N, BATCH, STEPS = 40, 5, 8
+N = 40
+BATCH = 5
+STEPS = 8
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, (N, 1))
 Y = np.sin(2.0 * X) + 0.3 * RNG.standard_normal(X.shape)

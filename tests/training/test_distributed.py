@@ -117,10 +117,8 @@ def one_device() -> tf.distribute.Strategy:
 
 
 def svgp(num_data: int | None = N, fixed: bool = False) -> gpflow.models.SVGP:
-    kernel, likelihood = (
-        gpflow.kernels.SquaredExponential(),
-        gpflow.likelihoods.Gaussian(0.3),
-    )
+    kernel = gpflow.kernels.SquaredExponential()
+    likelihood = gpflow.likelihoods.Gaussian(0.3)
     gpflow.set_trainable(kernel.variance, not fixed)
     return gpflow.models.SVGP(kernel, likelihood, Z.copy(), num_data=num_data)
 
@@ -162,7 +160,8 @@ def point_pep() -> "pep.models.PEP":
 def test_fit_refuses(create: Any, options: dict[str, Any], message: str) -> None:
     strategy = one_device()
     with strategy.scope():
-        model, optimizer = create(), tf_keras.optimizers.Adam()
+        model = create()
+        optimizer = tf_keras.optimizers.Adam()
     batches: Any = pep.training.shuffled_batches((X, Y), 5, seed=0)
     if options.pop("outside", False):
         model = create()

@@ -89,7 +89,8 @@ MIXTURES = {
 @pytest.mark.parametrize("name", MIXTURES)
 def test_moments_densities_and_quantiles_are_those_of_the_sum(name: str) -> None:
     mixed = MIXTURES[name]()
-    w, moments = mixed.weights.numpy(), zip(*(m.predict_y(XNEW) for m in mixed.models))
+    w = mixed.weights.numpy()
+    moments = zip(*(m.predict_y(XNEW) for m in mixed.models))
     means, variances = (np.stack(part)[..., 0] for part in moments)
     mean = w @ means
     moments = [part[:, 0] for part in mixed.predict_y(XNEW)]
@@ -116,7 +117,8 @@ def test_moments_densities_and_quantiles_are_those_of_the_sum(name: str) -> None
 @pytest.mark.near_copies("False")
 @pytest.mark.parametrize("full_cov", [False, True])
 def test_samples_have_the_moments(full_cov: bool) -> None:
-    mixed, arguments = MIXTURES["two"](), (XNEW[:3], 20_000, full_cov)
+    mixed = MIXTURES["two"]()
+    arguments = (XNEW[:3], 20_000, full_cov)
     draws, again = (
         mixed.predict_f_samples(*arguments, seed=1).numpy()[..., 0] for _ in "ab"
     )
@@ -128,7 +130,8 @@ def test_samples_have_the_moments(full_cov: bool) -> None:
 
 def few_steps(model: PEPRegression) -> None:
     """Train outside a graph, which is quick for so few rows."""
-    optimizer, variables = gpflow.optimizers.Scipy(), model.trainable_variables
+    optimizer = gpflow.optimizers.Scipy()
+    variables = model.trainable_variables
     optimizer.minimize(
         model.training_loss, variables, compile=False, options={"maxiter": 2}
     )
@@ -191,7 +194,8 @@ def test_classification_is_mixed_too() -> None:
 def test_it_survives_what_models_survive(tmp_path) -> None:
     mixed = MIXTURES["two"]()
     expected = mixed.predict_y(XNEW)
-    copied, other = copy.deepcopy(mixed), _mixed([(0.0, 0.05), (1.0, 0.05)], "uniform")
+    copied = copy.deepcopy(mixed)
+    other = _mixed([(0.0, 0.05), (1.0, 0.05)], "uniform")
     tf.train.Checkpoint(mixed).write(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(other).read(str(tmp_path / "checkpoint")).assert_consumed()
     for each in (mixed.posterior(), copied, other):
@@ -293,7 +297,8 @@ def five_steps(model: Any) -> None:
 
 @pytest.mark.slow
 def test_it_is_the_best_of_models_trained_alone() -> None:
-    model, alone = of_power(), [of_power(alpha) for alpha in ALPHAS]
+    model = of_power()
+    alone = [of_power(alpha) for alpha in ALPHAS]
     found = select_alpha(model, ALPHAS, refit=five_steps)
     for one in alone:
         five_steps(one)

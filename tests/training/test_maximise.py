@@ -36,7 +36,8 @@ Z = X[:5].copy()
 CLOSE = 1e-4
 
 
-kernel, bernoulli = gpflow.kernels.SquaredExponential, gpflow.likelihoods.Bernoulli
+kernel = gpflow.kernels.SquaredExponential
+bernoulli = gpflow.likelihoods.Bernoulli
 
 
 def classifier(**options: Any) -> "pep.models.PEPClassification":
@@ -71,7 +72,9 @@ def objective(model: Any) -> float:
 class Walled(gpflow.models.GPR):
     """Its objective raises where the noise is below a wall, or is NaN there."""
 
-    wall, silent, traces = 0.0, False, 0
+    wall = 0.0
+    silent = False
+    traces = 0
 
     def maximum_log_likelihood_objective(self) -> tf.Tensor:
         type(self).traces += 1
@@ -86,7 +89,8 @@ class Walled(gpflow.models.GPR):
 
 def walled(wall: float, silent: bool = False) -> Walled:
     model = Walled((X, Y), kernel())
-    model.wall, model.silent = wall, silent
+    model.wall = wall
+    model.silent = silent
     return model
 
 
@@ -101,7 +105,8 @@ class Misleading(gpflow.models.GPR):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.near_copies
 def test_reaches_the_optimum_of_scipy(name: str) -> None:
-    ours, other = MODELS[name](), MODELS[name]()
+    ours = MODELS[name]()
+    other = MODELS[name]()
     for model in (
         ours,
         other,
@@ -109,7 +114,8 @@ def test_reaches_the_optimum_of_scipy(name: str) -> None:
         if hasattr(model, "inducing_variable"):
             gpflow.set_trainable(model.inducing_variable, False)
     before = objective(ours)
-    record, scipy = quiet(ours, tolerance=1e-8), gpflow.optimizers.Scipy().minimize
+    record = quiet(ours, tolerance=1e-8)
+    scipy = gpflow.optimizers.Scipy().minimize
     compile = isinstance(other, pep.models.PEP)  # which is slow without
     scipy(other.training_loss, other.trainable_variables, compile=compile)
     assert record.converged
@@ -206,7 +212,8 @@ def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(
     monkeypatch: Any,
 ) -> None:
     """By a clock that each evaluation moves on by a second."""
-    clock, evaluated = [0.0], WholeLoss.__call__
+    clock = [0.0]
+    evaluated = WholeLoss.__call__
 
     def call(self: WholeLoss, x: Array) -> Any:
         clock[0] += 1.0
@@ -222,10 +229,8 @@ def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(
 @pytest.mark.parametrize("filter", ["always", "default"])
 def test_sites_that_do_not_converge_warn_once(filter: Any) -> None:
     """By our training; by GPflow's, under Python's own filter: equal warnings once."""
-    model, scipy = (
-        classifier(alpha=1.0, max_sweeps=1, reset_sites=True),
-        gpflow.optimizers.Scipy(),
-    )
+    model = classifier(alpha=1.0, max_sweeps=1, reset_sites=True)
+    scipy = gpflow.optimizers.Scipy()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(filter)
         if filter == "always":
@@ -316,7 +321,8 @@ def test_one_optimizer_compiles_once() -> None:
     data = [tf.Variable(part, trainable=False) for part in problem.data]
     turned = -problem.Y[::-1]
     build = lambda *data: pep.PEPRegression(data, problem.kernel(), problem.Z.copy())  # noqa: E731
-    model, optimizer = build(*data), gpflow.optimizers.Scipy()
+    model = build(*data)
+    optimizer = gpflow.optimizers.Scipy()
     start = gpflow.utilities.read_values(model)
     quiet(model, optimizer=optimizer, max_iterations=3)
     (compiled,) = optimizer.compile_cache.values()

@@ -49,7 +49,8 @@ def dense_moments(case: Case, noise: float) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_moments_at_each_level_of_noise(case: Case) -> None:
-    Xnew, variances = case.problem.Xnew, [0.2, 0.7]
+    Xnew = case.problem.Xnew
+    variances = [0.2, 0.7]
     moments = choosing.moments_given_near(case.model(), m, Xnew, variances)
     for mean, variance, noise in zip(
         *(np.swapaxes(p, 0, 1) for p in moments), variances
@@ -62,7 +63,8 @@ def test_moments_at_each_level_of_noise(case: Case) -> None:
 def test_near_rows_may_have_another_noise() -> None:
     """Also in graphs."""
     case = Case(alpha=1.0)
-    Xnew, mixed = case.problem.Xnew, Ensemble([case.model()], near=[NearRows(m, 0.6)])
+    Xnew = case.problem.Xnew
+    mixed = Ensemble([case.model()], near=[NearRows(m, 0.6)])
     mean, cov = dense_moments(case, 0.6)
     posterior = mixed.posterior()
     for predict in (
@@ -88,10 +90,8 @@ def wavy(
     rng = np.random.default_rng(seed)
     X = rng.uniform(0.0, 10.0, (num_rows, 1))
     Y = np.sin(5.0 * X) + 0.1 * rng.standard_normal(X.shape)
-    Z, kernel = (
-        np.linspace(0.0, 10.0, 6)[:, None],
-        gpflow.kernels.Matern32(lengthscales=0.5),
-    )
+    Z = np.linspace(0.0, 10.0, 6)[:, None]
+    kernel = gpflow.kernels.Matern32(lengthscales=0.5)
     return pep.models.PEPRegression((X, Y), kernel, Z, noise_variance=1e-4, alpha=alpha)
 
 
@@ -142,7 +142,8 @@ def test_more_near_rows_where_others_gain(kernel: type, D: int, expected: int) -
     Markov, none.
     """
     rng = np.random.default_rng(0)
-    X, covariance = rng.uniform(0.0, 1.0, (900, D)), kernel(lengthscales=0.1)
+    X = rng.uniform(0.0, 1.0, (900, D))
+    covariance = kernel(lengthscales=0.1)
     f = np.linalg.cholesky(
         covariance(X).numpy() + 1e-6 * np.eye(900)
     ) @ rng.standard_normal(900)
@@ -212,11 +213,10 @@ def of_labels(
 
 
 def test_residuals_of_near_rows() -> None:
-    inputs, kernel = (
-        RNG.uniform(-1.0, 1.0, (30, 2)),
-        gpflow.kernels.RBF(1.0, [0.5, 2.0]),
-    )
-    p, rows = RNG.uniform(0.2, 0.8, 30), np.array([4, 9, 22])
+    inputs = RNG.uniform(-1.0, 1.0, (30, 2))
+    kernel = gpflow.kernels.RBF(1.0, [0.5, 2.0])
+    p = RNG.uniform(0.2, 0.8, 30)
+    rows = np.array([4, 9, 22])
     labels = 1.0 * (RNG.uniform(size=30) < p)
     of_label = np.where(labels == 1.0, p, 1.0 - p)
     actual = choosing.near_residuals(kernel, inputs, np.log(of_label), labels, rows)
@@ -254,9 +254,11 @@ def test_mixture_by_rows_left_out(mixed: Ensemble) -> None:
     assert mixed.near == (None, (6, None)) and mixed.weights.numpy()[1] > 0.8
     # The density of a row that is left out is that of a model without it.
     left_out = np.random.default_rng(0).permutation(400)[:1000]
-    densities, parts = [], (near.kernel, near.likelihood, X[:2].copy())
+    densities = []
+    parts = (near.kernel, near.likelihood, X[:2].copy())
     for n in left_out[:4]:
-        others, row = np.arange(400) != n, slice(n, n + 1)
+        others = np.arange(400) != n
+        row = slice(n, n + 1)
         without = pep.PEP((X[others], FINE[others]), *parts, alpha=1.0)
         moments = without.predict_f(X[row], near=6)
         density = without.likelihood.predict_log_density(X[row], *moments, FINE[row])
@@ -268,7 +270,8 @@ def test_mixture_by_rows_left_out(mixed: Ensemble) -> None:
 
 
 def test_predictions_are_those_of_both(mixed: Ensemble) -> None:
-    new, labels = X[:9] + 0.01, FINE[:9]
+    new = X[:9] + 0.01
+    labels = FINE[:9]
     parts = []
     for component, options in zip(mixed.models, ({}, {"near": 6}), strict=True):
         moments = component.predict_f(new, **options)
@@ -298,7 +301,8 @@ def test_rows_that_share_sites() -> None:
 # What is refused.
 
 CASE = Case()
-ROWS, NEW = CASE.problem.data, CASE.problem.Xnew
+ROWS = CASE.problem.data
+NEW = CASE.problem.Xnew
 in_blocks = Case(blocks=np.arange(N) // 4).model
 
 

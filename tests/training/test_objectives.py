@@ -177,7 +177,8 @@ def test_gradients_of_compiled_objectives_of_sites(
     loss = losses[objective]
     x = loss.parameters()
     direction = np.random.default_rng(0).standard_normal(x.shape)
-    gradient, moved = loss(x)[1], tf.Variable(x)
+    gradient = loss(x)[1]
+    moved = tf.Variable(x)
     slope = helpers.directional_slope(
         lambda: loss(moved.numpy())[0], [moved], [direction]
     )
@@ -190,7 +191,8 @@ def test_gradients_of_compiled_objectives_of_sites(
 def test_values_of_objectives_of_sites(alpha: float) -> None:
     model = CASES["probit"].model(alpha=alpha)
     assert_of_parts(model, rtol=1e-10)
-    rows, X = model.converged_rows(), model.data[0]
+    rows = model.converged_rows()
+    X = model.data[0]
     mean, variance = model.predict_f(X)
     assert_close(rows.m + model.mean_function(X), mean, rtol=1e-9)
     assert_close(rows.s + rows.d, variance, rtol=1e-9)
@@ -254,10 +256,8 @@ LEFT_OUT = XOUT, np.sin(2.0 * XOUT) + 0.1 * RNG.standard_normal(XOUT.shape)
 
 def of_points(M: int = 2, Z: Any = None, **options) -> PEPRegression:
     data = X, F + 0.1 * RNG.standard_normal(X.shape)
-    kernel, Z = (
-        gpflow.kernels.SquaredExponential(lengthscales=0.8),
-        X[:M] if Z is None else Z,
-    )
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=0.8)
+    Z = X[:M] if Z is None else Z
     return PEPRegression(data, kernel, Z, **{"noise_variance": 0.01, **options})
 
 
@@ -292,7 +292,8 @@ def tried(model: GPModel, train: Any = no_training, **options: Any) -> list[int]
 def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
     model = model()
     is_gaussian = isinstance(model, PEPRegression)
-    X_out, y = XOUT, LEFT_OUT[1] if is_gaussian else (LEFT_OUT[1] > 0.0).astype(float)
+    X_out = XOUT
+    y = LEFT_OUT[1] if is_gaussian else (LEFT_OUT[1] > 0.0).astype(float)
     densities: list[Any] = []
 
     def train(model: GPModel, _: float) -> Record:
@@ -327,7 +328,9 @@ def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
 def test_q_is_computed_once_where_no_model_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model, passes, natural = of_points(), [], PEPRegression.natural_of_v
+    model = of_points()
+    passes = []
+    natural = PEPRegression.natural_of_v
     counted = lambda model: passes.append(model) or natural(model)  # noqa: E731
     monkeypatch.setattr(PEPRegression, "natural_of_v", counted)
     with q_once():
@@ -378,18 +381,14 @@ def test_copies_are_left_out_together() -> None:
     """Those of the same inputs and targets; not measurements at the same inputs, or
     settings.
     """
-    rows, Y = (
-        np.array([[0.0], [1.0], [0.0], [2.0], [1.0]]),
-        np.array([[3.0], [4.0], [3.0]]),
-    )
+    rows = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]])
+    Y = np.array([[3.0], [4.0], [3.0]])
     assert len(set(points.copies_of(rows, np.concatenate([Y, [[5.0], [6.0]]])))) == 4
     missing = np.array([[np.nan, 1.0], [2.0, 3.0], [np.nan, 1.0], [4.0, np.nan]])
     assert len(set(points.copies_of(rows[:4], missing))) == 3
     rng = np.random.default_rng(0)
-    grid, few = (
-        rng.integers(0, 3, [600, 4]),
-        np.repeat(rng.normal(size=[60, 2]), 10, axis=0),
-    )
+    grid = rng.integers(0, 3, [600, 4])
+    few = np.repeat(rng.normal(size=[60, 2]), 10, axis=0)
     one_each = (few[:, :1] > 0.0) * 1.0
     cases = (
         (grid, grid[:, :1]),
@@ -401,10 +400,8 @@ def test_copies_are_left_out_together() -> None:
         len(set(points.copies_of(*rows))) for rows in (*cases, (0.0 * grid, 0.0 * grid))
     ]
     assert numbers == [600, 60, 600, 60, 600]
-    data, parts = (
-        (np.tile(X, (2, 1)), np.tile(F, (2, 1))),
-        (gpflow.kernels.RBF(), X[:3]),
-    )
+    data = (np.tile(X, (2, 1)), np.tile(F, (2, 1)))
+    parts = (gpflow.kernels.RBF(), X[:3])
     some, out = leave_rows_out(PEPRegression(data, *parts), 0)
     assert len(out) == 12 and not np.isin(data[0][out], some.data[0]).any()
 

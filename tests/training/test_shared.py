@@ -53,7 +53,8 @@ def regression(
 def _of_sites(
     targets: Any, likelihood: Callable[[], Any], rows: slice, alpha: float
 ) -> Any:
-    data, options = (X[rows], targets[rows]), {"alpha": alpha, "tolerance": 1e-9}
+    data = (X[rows], targets[rows])
+    options = {"alpha": alpha, "tolerance": 1e-9}
     return pep.models.PEP(data, Counting(), likelihood(), X[rows][:5].copy(), **options)
 
 
@@ -80,10 +81,8 @@ shared_losses = functools.cache(lambda make: SharedLosses())
 def test_missing_targets_have_a_loss_of_their_own() -> None:
     losses = SharedLosses()
     for targets in (Y[:30], np.where(np.arange(30)[:, None] == 4, np.nan, Y[:30])):
-        kernels, Z = (
-            [gpflow.kernels.SquaredExponential() for _ in range(2)],
-            X[:5].copy(),
-        )
+        kernels = [gpflow.kernels.SquaredExponential() for _ in range(2)]
+        Z = X[:5].copy()
         one, other = (
             pep.models.PEPRegression((X[:30], targets), k, Z) for k in kernels
         )
@@ -103,7 +102,8 @@ def test_models_end_as_by_themselves_with_one_compilation(name: str) -> None:
     make = {**MAKES, "several": several}[name]
     losses = shared_losses(make)
     for number, (rows, alpha) in enumerate(zip((*FOLDS, *FOLDS), (0.5, 0.8, 0.9, 0.2))):
-        model, alone = make(rows, alpha), make(rows, alpha)
+        model = make(rows, alpha)
+        alone = make(rows, alpha)
         Counting.uses = 0
         found = losses.maximise(model, **OPTIONS)
         assert number == 0 or name in ("in_chunks", "several") or Counting.uses == 0
@@ -124,7 +124,8 @@ def test_models_end_as_by_themselves_with_one_compilation(name: str) -> None:
 
 def test_parameters_that_are_fixed_stay() -> None:
     """Although the model before, of the same shapes, had them trained."""
-    losses, model = shared_losses(regression), regression(FOLDS[1])
+    losses = shared_losses(regression)
+    model = regression(FOLDS[1])
     losses.maximise(regression(FOLDS[0]), **OPTIONS)
     gpflow.set_trainable(model.inducing_variable, False)
     losses.maximise(model, **OPTIONS)
@@ -133,12 +134,15 @@ def test_parameters_that_are_fixed_stay() -> None:
 
 @pytest.mark.slow
 def test_how_exact_training_is_is_that_of_each_model() -> None:
-    losses, gaps = SharedLosses(), (1e-2, 0.0)
+    losses = SharedLosses()
+    gaps = (1e-2, 0.0)
     for gap in gaps:
-        model, alone = binary(FOLDS[0], 0.5), binary(FOLDS[0], 0.5)
+        model = binary(FOLDS[0], 0.5)
+        alone = binary(FOLDS[0], 0.5)
         for one in (model, alone):
             one.loss_tolerance.assign(gap)
-        found, expected = losses.maximise(model, **OPTIONS), maximise(alone, **OPTIONS)
+        found = losses.maximise(model, **OPTIONS)
+        expected = maximise(alone, **OPTIONS)
         assert_close(found.losses, expected.losses, rtol=1e-9)
 
 
@@ -170,7 +174,8 @@ def test_the_newest_are_kept_and_no_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.slow
 def test_a_callback_may_train_another_model() -> None:
     losses = SharedLosses()
-    models, alone = [regression(rows) for rows in FOLDS], regression(FOLDS[0])
+    models = [regression(rows) for rows in FOLDS]
+    alone = regression(FOLDS[0])
 
     def train(step: pep.training.Step) -> None:
         if step.iteration == 1:
@@ -192,7 +197,8 @@ def test_a_model_that_fails_leaves_the_next_ones_as_they_are() -> None:
     hopeless.kernel.lengthscales.unconstrained_variable.assign(np.nan)
     with pytest.raises(ValueError, match="finite"):
         losses.maximise(hopeless, **OPTIONS)
-    model, alone = regression(FOLDS[0]), regression(FOLDS[0])
+    model = regression(FOLDS[0])
+    alone = regression(FOLDS[0])
     found = losses.maximise(model, **OPTIONS)
     with uncompiled():
         expected = maximise(alone, **OPTIONS)
@@ -218,7 +224,8 @@ def test_one_loss_serves_many_runs() -> None:
 @pytest.mark.near_copies("regression")
 @pytest.mark.parametrize("make", [regression, binary])
 def test_all_rows_in_one_chunk_where_their_number_is_not_known(make: Make) -> None:
-    model, expected = make(FOLDS[0], 0.5), make(FOLDS[1], 0.5)
+    model = make(FOLDS[0], 0.5)
+    expected = make(FOLDS[1], 0.5)
     rows = (
         tf.Variable(part, shape=[None, part.shape[1]], trainable=False)
         for part in model.data
@@ -312,11 +319,10 @@ def test_the_default_number_follows_that_of_points(
 
 
 def of_labels(rows=slice(None), **options) -> pep.PEP:
-    labels, likelihood = (TARGETS > 0.0).astype(float), gpflow.likelihoods.Bernoulli()
-    data, kernel = (
-        (ROWS[rows], labels[rows]),
-        gpflow.kernels.SquaredExponential(lengthscales=0.8),
-    )
+    labels = (TARGETS > 0.0).astype(float)
+    likelihood = gpflow.likelihoods.Bernoulli()
+    data = (ROWS[rows], labels[rows])
+    kernel = gpflow.kernels.SquaredExponential(lengthscales=0.8)
     return pep.PEPClassification(data, kernel, likelihood, ROWS[:3].copy(), **options)
 
 
@@ -326,7 +332,8 @@ def test_a_subset_of_classes() -> None:
     assert model.data[0].shape[0] == 90 and model.last_inference.num_sweeps == 0
 
 
-HALVES, on = np.full(90, 0.5), cheaper.maximise_on_subset
+HALVES = np.full(90, 0.5)
+on = cheaper.maximise_on_subset
 MISSING = ROWS, np.where(np.arange(90)[:, None] == 0, np.nan, TARGETS)
 GPR = gpflow.models.GPR((ROWS, TARGETS), gpflow.kernels.Matern32())
 REFUSED = {

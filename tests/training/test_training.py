@@ -28,7 +28,8 @@ from gpflow_pep.training.fitting.natural import natural_step
 from gpflow_pep.training.fitting.objectives import copy_of
 
 pytestmark = pytest.mark.usefixtures("interrupts_arrive")
-N, BATCH = 24, 5
+N = 24
+BATCH = 5
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-2.0, 2.0, (N, 1))
 Y = np.sin(2.0 * X) + 0.3 * RNG.standard_normal(X.shape)
@@ -105,7 +106,8 @@ def test_natural_gradients_and_optimiser(name: str, way: Any) -> None:
     Gaussian.
     """
     model = svgp() if name == "SVGP" else tied(name)
-    before, optimum = float(model.training_loss((X, Y))), -exact(model.kernel).elbo()
+    before = float(model.training_loss((X, Y)))
+    optimum = -exact(model.kernel).elbo()
     run(
         model,
         1,
@@ -121,11 +123,13 @@ def test_natural_gradients_and_optimiser(name: str, way: Any) -> None:
 
 @pytest.mark.slow
 def test_natural_step_and_the_optimisers_have_one_gradient() -> None:
-    model, by_hand = arpep(), arpep()
+    model = arpep()
+    by_hand = arpep()
     schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.3, 0.05])
     record = run(model, 2, optimizer=adam(), natural_gradient=schedule)
     losses: list[float] = []
-    optimizer, q = adam(), (by_hand.q_mu, by_hand.q_sqrt)
+    optimizer = adam()
+    q = (by_hand.q_mu, by_hand.q_sqrt)
     taken = {id(part.unconstrained_variable) for part in q}
     others = [v for v in by_hand.trainable_variables if id(v) not in taken]
     for gamma, batch in zip((0.3, 0.05), batches()(0)):
@@ -174,7 +178,8 @@ def test_q_alone_by_natural_gradients(way: Any) -> None:
 def test_steps_of_q_alone_are_counted(tmp_path: Path) -> None:
     """A schedule of the step length goes on, also after the run was resumed."""
     schedule = tf_keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.9, 0.0])
-    model, resumed = q_alone(), q_alone()
+    model = q_alone()
+    resumed = q_alone()
     for each, num_steps in ((model, 1), (resumed, 1), (resumed, 3)):
         directory = tmp_path if each is resumed else None
         run(each, num_steps, natural_gradient=schedule, checkpoint_dir=directory)
@@ -193,7 +198,8 @@ def test_natural_steps_go_on_where_q_would_be_improper(name: str) -> None:
 
     def trained(way: Any) -> "pep.training.FitRecord":
         model = tied(name, gpflow.likelihoods.Bernoulli(), alpha=1.0)
-        model.num_data, still = 5000, tf_keras.optimizers.SGD(0.0)
+        model.num_data = 5000
+        still = tf_keras.optimizers.SGD(0.0)
         return run(model, 20, batches=rows, optimizer=still, natural_gradient=way)
 
     with pytest.raises(ValueError, match=r"Training stopped at step \d+"):
@@ -329,7 +335,8 @@ def of_point(model: Any, of_batches: Any = None, **options: Any) -> Any:
     return run(model, 5, batches=batches, **options)
 
 
-STOP, GPFLOWS = EarlyStopping("nlpd", 2), gpflow.optimizers.NaturalGradient(0.1)
+STOP = EarlyStopping("nlpd", 2)
+GPFLOWS = gpflow.optimizers.NaturalGradient(0.1)
 SCORED: dict[str, Any] = {"evaluate": log_density, "evaluate_every": 1}
 REFUSED = {
     "num_steps.*0.*positive": lambda: of_svgp(num_steps=0),
@@ -437,7 +444,9 @@ def test_interrupted_fit_keeps_its_steps(
 
     resumed: list[bool] = []
     looking = {"checkpoint_dir": tmp_path, "evaluate": evaluate, "evaluate_every": 4}
-    model, whole, restored = create(), create(), create()
+    model = create()
+    whole = create()
+    restored = create()
     with pytest.raises(KeyboardInterrupt):
         run(model, 9, **looking, **options(model))
     run(
@@ -467,7 +476,8 @@ def test_interrupt_within_a_step(
         return loss
 
     monkeypatch.setattr(loop, "_checked_loss", interrupted)
-    model, restored = arpep(), arpep()
+    model = arpep()
+    restored = arpep()
     with pytest.raises(KeyboardInterrupt):
         run(model, 9, checkpoint_dir=tmp_path)
     assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-3")

@@ -161,9 +161,12 @@ def test_one_class_without_variance(of_label: bool, variance: float) -> None:
     """By the heat equation the derivative in the variance is half of the second one in
     the mean.
     """
-    known, mean, v = 0.4, np.array([0.9, -0.2]), np.array([1.3, 0.6])
+    known = 0.4
+    mean = np.array([0.9, -0.2])
+    v = np.array([1.3, 0.6])
     x = (known - mean) / np.sqrt(v)
-    density, cdf = norm.pdf(x) / np.sqrt(v), norm.cdf(x)
+    density = norm.pdf(x) / np.sqrt(v)
+    cdf = norm.cdf(x)
     slope = -x / np.sqrt(v) * density
     value = np.prod(cdf)
     first = density @ cdf[::-1]
@@ -174,10 +177,8 @@ def test_one_class_without_variance(of_label: bool, variance: float) -> None:
         )
         first = -density[0] * cdf[1]
         second = -slope[0] * cdf[1] - np.prod(density)
-    label, moments = (
-        tf.constant([0 if of_label else 1]),
-        ([known, *mean], [variance, *v]),
-    )
+    label = tf.constant([0 if of_label else 1])
+    moments = ([known, *mean], [variance, *v])
     m, s = (tf.constant([row], tf.float64) for row in moments)
     others = prob_is_largest(label, m, s)[1]
     actual, by = value_and_gradients(lambda: prob_is_largest(label, m, s)[0], [m, s])
@@ -201,7 +202,8 @@ def _below(known: float, mean: Array, v: Array) -> float:
 
 def test_panels_of_special_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nowhere above; few digits; and XLA's, which has no sizes that depend on data."""
-    margin, rate = np.array([[-1e5, 0.3]]), np.array([[1e3, STEEP]])
+    margin = np.array([[-1e5, 0.3]])
+    rate = np.array([[1e3, STEEP]])
     value, by_margin, by_rate = _value_and_derivatives(margin, rate)
     assert value[0] == by_margin[0, 0] == by_rate[0, 0] == 0.0
     assert_close(value[1], ndtr(0.3 / np.hypot(1.0, STEEP)), rtol=1e-11)

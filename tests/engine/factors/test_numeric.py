@@ -29,7 +29,8 @@ from gpflow_pep.likelihoods import (
     tilted_derivatives,
 )
 
-MEANS, VARIANCES = (-3.0, 0.3, 5.0), (1e-4, 0.3, 1.0, 10.0)
+MEANS = (-3.0, 0.3, 5.0)
+VARIANCES = (1e-4, 0.3, 1.0, 10.0)
 
 
 class _Own(ScalarLikelihood):
@@ -69,7 +70,8 @@ class Cauchy(Laplace):
 class Window(_Own):
     """Targets that are rounded; further away the density is 0, or small."""
 
-    half_width, outside = 0.5, -np.inf
+    half_width = 0.5
+    outside = -np.inf
 
     def _scalar_log_prob(self, X: Any, F: Any, Y: Any) -> Any:
         outside = tf.constant(self.outside, F.dtype)
@@ -89,7 +91,8 @@ def _ell(likelihood: Any, mean: Any, variance: Any, Y: Any, alpha: Any) -> Any:
 )
 def test_equals_adaptive_integration(likelihood: Any, tolerance: float) -> None:
     rows = np.array([(m, v, a) for m in MEANS for v in VARIANCES for a in ALPHAS])
-    density, y = likelihood.log_density, likelihood.target
+    density = likelihood.log_density
+    y = likelihood.target
     expected = np.array(
         [reference.log_power_expectation(density, *row, [y]) for row in rows]
     )
@@ -105,11 +108,10 @@ def test_derivatives_in_a_parameter_and_the_moments(
     likelihood: Any, rtol: float
 ) -> None:
     """A kink moves between nodes."""
-    one, mean = tf.ones([1, 1], tf.float64), tf.Variable([[0.2]], dtype=tf.float64)
-    rows, variables = (
-        (0.7 * one, one, 0.5),
-        [mean, likelihood.scale.unconstrained_variable],
-    )
+    one = tf.ones([1, 1], tf.float64)
+    mean = tf.Variable([[0.2]], dtype=tf.float64)
+    rows = (0.7 * one, one, 0.5)
+    variables = [mean, likelihood.scale.unconstrained_variable]
 
     def value() -> tf.Tensor:
         return log_power_expectation(likelihood, one, mean, *rows)[0]
@@ -147,7 +149,8 @@ def test_a_density_that_jumps(half_width: float, outside: float) -> None:
         np.ravel, np.meshgrid([0.0, 0.37, 3.0], [1e-4, 1.0, 10.0, 1e4], ALPHAS)
     )
     likelihood = Window()
-    likelihood.half_width, likelihood.outside = half_width, outside
+    likelihood.half_width = half_width
+    likelihood.outside = outside
     inside = np.diff(
         [ndtr((y + end) / np.sqrt(v)) for end in (-half_width, half_width)], axis=0
     )[0]
@@ -158,7 +161,9 @@ def test_a_density_that_jumps(half_width: float, outside: float) -> None:
         warnings.simplefilter("error")
         actual = _ell(likelihood, np.zeros_like(y), v, y, alpha)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
-    step, power, one = 1e-3, np.maximum(alpha, 0.1), np.ones((len(y), 1))
+    step = 1e-3
+    power = np.maximum(alpha, 0.1)
+    one = np.ones((len(y), 1))
     ell = tilted_derivatives(likelihood, one, 0.03 * one, one, 0.0 * one, power)
     means = 0.03 + step, 0.03 - step
     p = np.array([np.diff(ndtr([m - half_width, m + half_width])) for m in means])
@@ -172,10 +177,8 @@ def test_no_density_is_no_number() -> None:
     assert np.isnan(_ell(Window(), [0.3], [1.0], [0.4], 0.0)).all()
     expected = np.log(np.diff(scipy.stats.norm.cdf([-0.4, 0.6])))
     assert_close(_ell(Window(), [0.3], [1.0], [0.4], 1.0), expected, rtol=1e-5)
-    kernel, options = (
-        gpflow.kernels.SquaredExponential(1e-3),
-        {"num_data": 2, "alpha": 0.0},
-    )
+    kernel = gpflow.kernels.SquaredExponential(1e-3)
+    options = {"num_data": 2, "alpha": 0.0}
     model = pep.ARPEP(kernel, Window(), np.zeros((1, 1)), **options)
     with pytest.raises(
         ValueError, match=r"got Window.*or 0\..*The first of these rows: 1"
@@ -257,7 +260,8 @@ def test_rows_that_are_not_resolved_are_named() -> None:
         "mean_function": Means(),
     }
     model = pep.ARPEP(kernel, MULTI.create(), shared, **options)
-    X, Y = np.array([[0.0], [1.0], [2.0]]), np.full((3, 1), 0.4)
+    X = np.array([[0.0], [1.0], [2.0]])
+    Y = np.full((3, 1), 0.4)
     with pytest.raises(ValueError, match=r"do not give its integral(.|\n)*rows: 0, 2$"):
         model.training_loss((X, Y))
     assert np.isfinite(float(model.training_loss((X[1:2], Y[1:2]))))
@@ -270,7 +274,8 @@ def test_a_density_whose_terms_cancel_far_away() -> None:
     def gamma(F: tf.Tensor) -> tfp.distributions.Distribution:
         return tfp.distributions.Gamma(tf.exp(F[..., :1]), tf.exp(F[..., 1:]))
 
-    mean, variance = np.array([[2.0, 1.08]]), np.array([[0.05, 0.22]])
+    mean = np.array([[2.0, 1.08]])
+    variance = np.array([[0.05, 0.22]])
     x, w = np.polynomial.hermite_e.hermegauss(60)
     first, second = np.meshgrid(
         *(m + np.sqrt(v) * x for m, v in zip(mean[0], variance[0]))
@@ -339,10 +344,8 @@ def test_equals_dense_grids(name: str, largest: float) -> None:
 
 
 def test_gradient_in_a_parameter_equals_finite_differences() -> None:
-    rows, likelihood = (
-        [part[::3] for part in _arguments("NoisyStudentT", 2.0)],
-        NoisyStudentT(),
-    )
+    rows = [part[::3] for part in _arguments("NoisyStudentT", 2.0)]
+    likelihood = NoisyStudentT()
     weights = np.cos(np.arange(len(rows[0]), dtype=float))
 
     def value() -> Any:

@@ -35,8 +35,10 @@ def _column(values: Any) -> Any:
 @pytest.mark.parametrize("name", OURS)
 def test_density_moments_and_draws_given_f(name: str) -> None:
     case = CASES[name]
-    likelihood, F = case.create(), np.array([[-1.2], [0.1], [0.9], [1.6]])
-    X, Y = 0.0 * F, np.tile(case.target, (4, 1))
+    likelihood = case.create()
+    F = np.array([[-1.2], [0.1], [0.9], [1.6]])
+    X = 0.0 * F
+    Y = np.tile(case.target, (4, 1))
     expected = case.reference.log_density(F[:, 0])  # type: ignore[attr-defined]
     assert_close(likelihood.log_prob(X, F, Y), expected, rtol=1e-9, scale=1e-3)
     if case.moments is None:
@@ -70,7 +72,8 @@ def test_moments_of_what_is_cut_off_keep_their_digits(
     likelihood = ours.Tobit(low, high, variance=0.5)
     actual = likelihood.predict_mean_and_var(*map(_column, (0.0, mean, 0.5)))
     start = float(np.clip(mean, *likelihood.bounds))
-    up, down = likelihood.bounds[1] - start, start - likelihood.bounds[0]
+    up = likelihood.bounds[1] - start
+    down = start - likelihood.bounds[0]
 
     def moment(power: int) -> float:
         """Of the distance from the start, by the tails on both sides; beyond 40 is
@@ -91,7 +94,8 @@ def test_moments_of_what_is_cut_off_keep_their_digits(
                 total += scipy.integrate.quad(tail, a, b, epsabs=0.0, epsrel=1e-12)[0]
         return total
 
-    shift, square = moment(1), moment(2)
+    shift = moment(1)
+    square = moment(2)
     assert_close(actual[0], [[start + shift]], rtol=1e-10)
     assert_close(actual[1], [[square - shift**2]], rtol=1e-7, scale=1e-200)
 
@@ -159,14 +163,18 @@ def test_refusals(create: Any, message: str) -> None:
 def test_probabilities_far_out() -> None:
     """Where that of GPflow's is its floor, and its prediction NaN at the ends."""
     f, labels = (np.ravel(p) for p in np.meshgrid([9.0, 60.0, 1e3, 1e6], range(4)))
-    f, labels = np.concatenate([f, -f]), np.concatenate([labels, labels]).astype(int)
+    f = np.concatenate([f, -f])
+    labels = np.concatenate([labels, labels]).astype(int)
     ends = np.r_[-np.inf, EDGES, np.inf]
-    low, high = ends[labels], ends[labels + 1]
+    low = ends[labels]
+    high = ends[labels + 1]
     a, b = np.where(
         f > 0.0, (low - f, high - f), (f - high, f - low)
     )  # both Phi are small
     expected = log_ndtr(b) + np.log(-np.expm1(log_ndtr(a) - log_ndtr(b)))
-    likelihood, F, Y = ours.Ordinal(EDGES), tf.constant(_column(f)), _column(labels)
+    likelihood = ours.Ordinal(EDGES)
+    F = tf.constant(_column(f))
+    Y = _column(labels)
     with tf.GradientTape() as tape:
         tape.watch(F)
         actual = likelihood.log_prob(F, F, Y)
@@ -174,7 +182,8 @@ def test_probabilities_far_out() -> None:
     # Its slope is at the nearer edge, as that of a Gaussian is.
     edge = np.where(f > 0.0, high, low)
     outside = np.where(np.isfinite(edge), edge - f, 0.0)
-    gradient, near = tape.gradient(actual, F).numpy()[:, 0], np.abs(f) < 10.0
+    gradient = tape.gradient(actual, F).numpy()[:, 0]
+    near = np.abs(f) < 10.0
     np.testing.assert_allclose(gradient[near], outside[near], rtol=0.05, atol=5e-5)
     np.testing.assert_allclose(gradient[~near], outside[~near], rtol=1e-3, atol=1e-6)
     density = likelihood.predict_log_density(F, F, np.full_like(Y, 3.0), Y)
@@ -195,7 +204,8 @@ def test_narrow_bins(width: float) -> None:
 
 
 def test_bins_of_no_width_are_finite() -> None:
-    likelihood, f = ours.Ordinal([0.0, 1.0]), tf.constant([[0.3]], tf.float64)
+    likelihood = ours.Ordinal([0.0, 1.0])
+    f = tf.constant([[0.3]], tf.float64)
     likelihood.edges.unconstrained_variable.assign([0.0, -800.0])
     with tf.GradientTape() as tape:
         tape.watch(f)
@@ -220,7 +230,8 @@ def test_moments_keep_their_digits_far_out() -> None:
 N = 6
 rng = np.random.default_rng(0)
 X = rng.standard_normal((N, 1))
-MEAN, VARIANCE = rng.standard_normal((N, 3)), rng.uniform(0.1, 1.0, (N, 3))
+MEAN = rng.standard_normal((N, 3))
+VARIANCE = rng.uniform(0.1, 1.0, (N, 3))
 Y = np.column_stack([rng.standard_normal(N), np.arange(N) % 2, np.arange(N)]).astype(
     np.float64
 )
@@ -256,7 +267,8 @@ def test_integrals(alpha: float) -> None:
     if alpha in methods:
         assert_close(methods[alpha](*MOMENTS, Y), sum(each), rtol=1e-12)
     missing = rng.uniform(size=Y.shape) < 0.4
-    targets, power = np.where(missing, np.nan, Y), np.array([alpha])
+    targets = np.where(missing, np.nan, Y)
+    power = np.array([alpha])
     ell = np.where(missing, 0.0, np.stack(each, axis=1))
     actual = entry_log_power_expectation(both, *MOMENTS, targets, power)
     assert_close(actual, ell, rtol=1e-12)
@@ -271,7 +283,8 @@ def test_integrals(alpha: float) -> None:
 
 def test_shared_parameters() -> None:
     shared = Gaussian(0.3)
-    both, power = ours.PerOutput([shared, shared, Poisson()]), np.full(N, 0.5)
+    both = ours.PerOutput([shared, shared, Poisson()])
+    power = np.full(N, 0.5)
     assert len(both.trainable_variables) == 1
     apart = ours.PerOutput([Gaussian(0.3), Gaussian(0.3), Poisson()])
     actual, expected = (

@@ -52,10 +52,8 @@ def _wide_moments(rng: np.random.Generator, L: int) -> "tuple[np.ndarray, np.nda
 
 @each_power
 def test_values(alpha: float, rng: np.random.Generator) -> None:
-    mean, variance = (
-        rng.normal(0.0, 2.0, (6, 3)),
-        10.0 ** rng.uniform(-3.0, 0.7, (6, 3)),
-    )
+    mean = rng.normal(0.0, 2.0, (6, 3))
+    variance = 10.0 ** rng.uniform(-3.0, 0.7, (6, 3))
     expected = [_over_a_grid(2, m, v, alpha) for m, v in zip(mean, variance)]
     assert_close(_ell(2, mean, variance, alpha), expected, rtol=1e-5, scale=1.0)
     mean = rng.normal(0.0, 20.0, (50, 5))
@@ -83,7 +81,8 @@ def test_probabilities_sum_to_one_at_every_width(
 
 
 def test_the_sum_of_bumps_is_the_gumbel_distribution() -> None:
-    x, none = np.linspace(-4.0, 40.0, 4001), tf.zeros((1, 1, 1), tf.float64)
+    x = np.linspace(-4.0, 40.0, 4001)
+    none = tf.zeros((1, 1, 1), tf.float64)
     rise = softmax._gumbel_plus_gaussian(tf.constant(x[None, :, None]), none)
     error = np.abs(np.exp(rise.log_cdf.numpy().ravel()) - np.exp(-np.exp(-x)))
     assert np.max(error / np.minimum(1.0, np.exp(x))) <= 6e-7
@@ -121,10 +120,8 @@ def test_derivatives_equal_finite_differences(
     monkeypatch.setattr(
         softmax, "_STEP", 0.2
     )  # differences magnify the errors of values
-    mean, variance = (
-        rng.normal(0.0, 2.0, (5, L)),
-        10.0 ** rng.uniform(-2.0, 1.0, (5, L)),
-    )
+    mean = rng.normal(0.0, 2.0, (5, L))
+    variance = 10.0 ** rng.uniform(-2.0, 1.0, (5, L))
     variables = [tf.Variable(part) for part in (mean, variance, np.array([alpha]))]
     direction = [rng.standard_normal(part.shape) * part for part in variables]
 
@@ -142,10 +139,8 @@ def test_derivatives_equal_finite_differences(
 
 def test_probabilities_of_all_classes_at_once(rng: np.random.Generator) -> None:
     """Those of SciPy's integral, and of NumPy alone, down to the smallest."""
-    mean, variance = (
-        rng.normal(0.0, 3.0, (6, 4)),
-        10.0 ** rng.uniform(-3.0, 1.5, (6, 4)),
-    )
+    mean = rng.normal(0.0, 3.0, (6, 4))
+    variance = 10.0 ** rng.uniform(-3.0, 1.5, (6, 4))
     probabilities = softmax.softmax_probabilities(
         tf.constant(mean), tf.constant(variance)
     ).numpy()

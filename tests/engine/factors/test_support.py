@@ -18,7 +18,8 @@ from gpflow_pep.engine.factors import check_num_latent, num_classes
 from gpflow_pep.engine.sites import sweep
 from gpflow_pep.likelihoods import Traits, check_support, traits
 
-likelihoods, ours = gpflow.likelihoods, pep.likelihoods
+likelihoods = gpflow.likelihoods
+ours = pep.likelihoods
 Create = Any
 
 
@@ -55,7 +56,8 @@ def _switched() -> gpflow.likelihoods.Likelihood:
     )
 
 
-_multi, _softmax = partial(likelihoods.MultiClass, 3), partial(likelihoods.Softmax, 4)
+_multi = partial(likelihoods.MultiClass, 3)
+_softmax = partial(likelihoods.Softmax, 4)
 #: A likelihood, targets in its support, others that are outside, and words of the
 #: message.
 SUPPORTS: list[tuple[Create, Any, Any, str]] = [
@@ -170,11 +172,9 @@ def test_targets_outside_the_support_are_refused(
 
 
 def test_noise_of_each_row_is_a_function_of_it() -> None:
-    X, Y, kernel = (
-        np.arange(3.0)[:, None],
-        np.ones((3, 1)),
-        gpflow.kernels.SquaredExponential(),
-    )
+    X = np.arange(3.0)[:, None]
+    Y = np.ones((3, 1))
+    kernel = gpflow.kernels.SquaredExponential()
     message = (
         r"likelihood: got a .* of shape \(3,\), expected one number, or a"
         r" gpflow.functions"
@@ -274,14 +274,16 @@ def test_which_likelihoods_are_gaussian() -> None:
 def test_several_classes_of_a_users_own_take_their_steps_together(
     kind: type[Comparison], is_coupled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steps, together = [], sweep.mean_step
+    steps = []
+    together = sweep.mean_step
     monkeypatch.setattr(
         sweep,
         "mean_step",
         lambda *parts, **more: steps.append(parts) or together(*parts, **more),
     )
     X = np.linspace(0.0, 3.0, 5)[:, None]
-    kernel, Y = gpflow.kernels.SquaredExponential(), (X > 1.0).astype(float)
+    kernel = gpflow.kernels.SquaredExponential()
+    Y = (X > 1.0).astype(float)
     model = pep.PEP((X, Y), kernel, kind(), X[::2].copy(), alpha=0.5)
     assert model.update_sites(max_sweeps=3).num_sweeps > 0
     assert bool(steps) == is_coupled

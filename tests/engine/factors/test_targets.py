@@ -44,7 +44,8 @@ def test_moments_of_targets(name: str) -> None:
     ]
     actual = predict_mean_and_var(case.create(), *rows.arguments()[:3])
     for k, part in enumerate(actual):
-        right, got = np.stack(expected)[:, k], part.numpy()
+        right = np.stack(expected)[:, k]
+        got = part.numpy()
         known = np.isfinite(right) & (right < 1e300)
         np.testing.assert_allclose(got[known], right[known], rtol=1e-6, atol=1e-20)
         assert not np.isfinite(got[~np.isfinite(right)]).any()
@@ -53,7 +54,8 @@ def test_moments_of_targets(name: str) -> None:
 @pytest.mark.parametrize("name", ["MultiClass", "Softmax"])
 def test_probabilities_of_classes(name: str) -> None:
     case = CASES[name]
-    rows, label = grid(case, *GRID), int(case.target[0])
+    rows = grid(case, *GRID)
+    label = int(case.target[0])
     probability, variance = predict_mean_and_var(case.create(), *rows.arguments()[:3])
     p = np.exp([case.reference(m, v, 1.0) for m, v in zip(rows.mean, rows.variance)])
     np.testing.assert_allclose(probability[:, label], p, atol=5.0 * case.tolerance)
@@ -68,11 +70,9 @@ def test_each_output_by_its_own_rule() -> None:
     classes.
     """
     parts = [likelihoods.Poisson(), likelihoods.StudentT(0.2), likelihoods.Beta()]
-    X, mean, variance = (
-        np.zeros((2, 1)),
-        np.ones((2, 3)),
-        np.array([[25.0, 1.0, 9.0]] * 2),
-    )
+    X = np.zeros((2, 1))
+    mean = np.ones((2, 3))
+    variance = np.array([[25.0, 1.0, 9.0]] * 2)
     bins = likelihoods.Ordinal(np.array([-1.0, 0.5, 4.0]))
     of_each = pep.likelihoods.PerOutput(parts)
     for of_all, each in ((of_each, parts), (bins, [bins] * 3)):
@@ -98,7 +98,8 @@ class Own(likelihoods.ScalarLikelihood):
 
     def __init__(self, first: Function, second: Function) -> None:
         super().__init__()
-        self.first, self.second = first, second
+        self.first = first
+        self.second = second
 
     def _scalar_log_prob(
         self, X: TensorType, F: TensorType, Y: TensorType
@@ -137,15 +138,16 @@ def test_a_users_own(first: Function, first_numpy: Function, second: float) -> N
         np.testing.assert_allclose(part[:, 0], right, rtol=1e-6, atol=1e-300)
 
 
-LOW, HIGH, SIGMA = -1.0, 0.2, 2e-3
+LOW = -1.0
+HIGH = 0.2
+SIGMA = 2e-3
 
 
 def _in_bin(f: Any) -> Any:
-    low, high = (LOW - f) / SIGMA, (HIGH - f) / SIGMA
-    inner, outer = (
-        np.where(low + high > 0, -low, high),
-        np.where(low + high > 0, -high, low),
-    )
+    low = (LOW - f) / SIGMA
+    high = (HIGH - f) / SIGMA
+    inner = np.where(low + high > 0, -low, high)
+    outer = np.where(low + high > 0, -high, low)
     return log_ndtr(inner) + np.log(-np.expm1(log_ndtr(outer) - log_ndtr(inner)))
 
 
@@ -227,7 +229,8 @@ class Several(likelihoods.MultiLatentLikelihood):
     """The mean f_1 softplus(f_2), the variance exp(f_3) or 1."""
 
     def _log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> tf.Tensor:
-        mean, variance = self._conditional_mean(X, F), self._conditional_variance(X, F)
+        mean = self._conditional_mean(X, F)
+        variance = self._conditional_variance(X, F)
         return gpflow.logdensities.gaussian(Y, mean, variance)[..., 0]
 
     def _conditional_mean(self, X: TensorType, F: TensorType) -> tf.Tensor:
@@ -288,8 +291,10 @@ def test_a_class_with_moments_of_its_own_does_not_inherit_a_closed_form() -> Non
     "name", ["Beta", "MultiClass", "Softmax", "NegativeBinomial softplus"]
 )
 def test_batches_and_graphs(name: str) -> None:
-    likelihood, L = CASES[name].create(), CASES[name].num_latent
-    X, mean = np.zeros((2, 3, 1)), np.linspace(-2.0, 2.0, 6 * L).reshape(2, 3, L)
+    likelihood = CASES[name].create()
+    L = CASES[name].num_latent
+    X = np.zeros((2, 3, 1))
+    mean = np.linspace(-2.0, 2.0, 6 * L).reshape(2, 3, L)
     variance = np.exp(mean)
     both = predict_mean_and_var(likelihood, X, mean, variance)
     rows = [tf.TensorSpec([None, size], tf.float64) for size in (1, L, L)]
@@ -305,7 +310,8 @@ def test_batches_and_graphs(name: str) -> None:
     "name", ["Beta", "Poisson softplus", "MultiClass", "Softmax", "Bernoulli logit"]
 )
 def test_derivatives_equal_finite_differences(name: str) -> None:
-    likelihood, L = CASES[name].create(), CASES[name].num_latent
+    likelihood = CASES[name].create()
+    L = CASES[name].num_latent
     X = tf.zeros([3, 1], tf.float64)
     mean = tf.Variable(np.linspace(-2, 3, 3 * L).reshape(3, L))
     log_variance = tf.Variable(np.log(np.geomspace(1e-9, 50.0, 3 * L)).reshape(3, L))
@@ -341,10 +347,14 @@ def test_probability_of_a_class_is_its_integral(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(classes, "_ROWS", rows_at_a_time)
-    case, random, num_rows = CASES[name], np.random.default_rng(3), 7
-    likelihood, L = case.create(), case.num_latent
+    case = CASES[name]
+    random = np.random.default_rng(3)
+    num_rows = 7
+    likelihood = case.create()
+    L = case.num_latent
     count = num_classes(likelihood)
-    mean, X = random.normal(size=[num_rows, L]), np.zeros([num_rows, 2])
+    mean = random.normal(size=[num_rows, L])
+    X = np.zeros([num_rows, 2])
     variance = random.uniform(0.1, 3.0, size=[num_rows, L])
 
     def found(X: tf.Tensor, mean: tf.Tensor, variance: tf.Tensor) -> tf.Tensor:

@@ -39,7 +39,8 @@ def names(*slow: str) -> Any:
 
 #: An integral over two functions takes as long as all others together.
 LONG = "MultiLatentTFPConditional"
-all_names, each_name = names(LONG), names(LONG, *LIKE_ANOTHER)
+all_names = names(LONG)
+each_name = names(LONG, *LIKE_ANOTHER)
 MODERATE = {"means": (-1.2, 0.3, 2.0), "variances": (0.05, 0.8)}
 #: GPflow's own rules: closed forms, or 20 Gauss-Hermite points, which hardly resolve
 #: the narrow.
@@ -165,7 +166,8 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
     closed form.
     """
     case = CASES[name]
-    likelihood, L = case.create(), case.num_latent
+    likelihood = case.create()
+    L = case.num_latent
     rows = grid(
         case, means=(-1.2, 0.3, 5.0), variances=(0.4, 1.5), alphas=(0.0, 1e-6, 0.4, 1.0)
     )
@@ -226,7 +228,8 @@ def test_derivatives_in_parameters_come_with_those_in_moments(name: str) -> None
     case = CASES[name]
     likelihood = case.create()
     rows = grid(case, means=(-1.2, 0.3, 5.0), variances=(0.2, 3.0), alphas=ALPHAS)
-    arguments, idle = rows.arguments(), tf.Variable(np.ones(2))
+    arguments = rows.arguments()
+    idle = tf.Variable(np.ones(2))
     variables = [*likelihood.variables, idle]
     both = derivatives_in_moments_and_parameters(likelihood, *arguments, variables)
     moments, by_parameters = both
@@ -318,11 +321,9 @@ def test_compiles(name: str) -> None:
 def test_outputs_and_rows_are_those_of_their_own_likelihoods() -> None:
     """One power for all rows of several outputs; rows that are switched."""
     likelihood = gpflow.likelihoods.Bernoulli()
-    X, mean, variance = (
-        np.zeros((2, 1)),
-        np.array([[0.1, -0.4]] * 2),
-        np.array([[0.5, 2.0]] * 2),
-    )
+    X = np.zeros((2, 1))
+    mean = np.array([[0.1, -0.4]] * 2)
+    variance = np.array([[0.5, 2.0]] * 2)
     rows = mean, variance, np.array([[1.0, 0.0], [0.0, 0.0]])
     both = log_power_expectation(likelihood, X, *rows, 0.5)
     columns = ([part[:, k, None] for part in rows] for k in range(2))
@@ -331,7 +332,8 @@ def test_outputs_and_rows_are_those_of_their_own_likelihoods() -> None:
     )
     assert_close(both, expected, rtol=1e-13)
     likelihood = CASES["SwitchedLikelihood"].create()
-    which, alpha = np.array([1, 0, 1, 0]), np.array([0.1, 0.2, 0.0, 1.0])
+    which = np.array([1, 0, 1, 0])
+    alpha = np.array([0.1, 0.2, 0.0, 1.0])
     rows = np.zeros((4, 1)), np.linspace(-1, 1, 4)[:, None], np.full((4, 1), 0.7)
     Y = np.array([[0.3], [1.0], [-2.0], [0.0]])
     actual = log_power_expectation(
@@ -346,7 +348,8 @@ def test_outputs_and_rows_are_those_of_their_own_likelihoods() -> None:
 
 def test_the_probit_needs_two_files_of_tilted() -> None:
     """What most classifiers run can be read in one sitting."""
-    likelihood, one = gpflow.likelihoods.Bernoulli(), np.ones((2, 1))
+    likelihood = gpflow.likelihoods.Bernoulli()
+    one = np.ones((2, 1))
     visited = set()
 
     def note(frame: Any, event: str, _: Any) -> None:
@@ -395,22 +398,27 @@ def test_a_factor_of_ones_own_class_is_used_and_asked_for() -> None:
 
 @names(*LIKE_ANOTHER)
 def test_without_variance_the_integral_is_the_density(name: str) -> None:
-    case, h = CASES[name], 1e-3
-    likelihood, L, latent = case.create(), case.num_latent, np.arange(case.num_latent)
+    case = CASES[name]
+    h = 1e-3
+    likelihood = case.create()
+    L = case.num_latent
+    latent = np.arange(case.num_latent)
     alpha = np.repeat([0.0, 1e-6, 0.5, 1.0], 4)
     mean = np.tile([-3.0, -0.3, 0.7, 2.0], 4)[:, None] * np.cos(latent) + 0.5 * latent
     rows = zip(mean, alpha)
     expected = np.tile(
         [case.reference(m, np.full(L, 1e-10), float(a)) for m, a in rows], 2
     )
-    alpha, mean = np.tile(alpha, 2), np.tile(mean, (2, 1))
+    alpha = np.tile(alpha, 2)
+    mean = np.tile(mean, (2, 1))
     variance = np.repeat([0.0, 1e-20], 16)[:, None] + 0.0 * mean
     moved = [
         mean,
         *(mean + sign * h * one for one in np.eye(L) for sign in (1.0, -1.0)),
     ]
     K = len(moved)
-    X, Y = np.zeros((32 * K, 1)), np.tile(case.target, (32 * K, 1))
+    X = np.zeros((32 * K, 1))
+    Y = np.tile(case.target, (32 * K, 1))
     of_all = X, np.vstack(moved), np.tile(variance, (K, 1)), Y, np.tile(alpha, K)
     at, *ends = np.split(log_power_expectation(likelihood, *of_all).numpy(), K)
     arguments = [part[:32] for part in of_all]

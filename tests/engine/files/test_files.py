@@ -63,7 +63,8 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
 
 
 def test_a_file_keeps_its_rights_and_its_link(tmp_path: Path, monkeypatch: Any) -> None:
-    path, link = tmp_path / "private", tmp_path / "link"
+    path = tmp_path / "private"
+    link = tmp_path / "link"
     path.write_text("old")
     path.chmod(0o600)
     link.symlink_to(path)
@@ -278,7 +279,8 @@ def test_files_of_others(tmp_path: Path, name: str, content: str) -> None:
 def test_files_of_others_beside_ours(tmp_path: Path) -> None:
     """Nor does a description of files elsewhere remove one of them."""
     (tmp_path / "mine").write_text("mine")
-    folder, other = tmp_path / "model", tmp_path / "other"
+    folder = tmp_path / "model"
+    other = tmp_path / "other"
     write(folder, "ours")
     check_replaceable(folder, DESCRIPTION, "Choose another.")
     (folder / "sub" / "mine").symlink_to(tmp_path / "nowhere")

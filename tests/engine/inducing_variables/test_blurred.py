@@ -17,17 +17,21 @@ from helpers import assert_all_close, assert_close, assert_gradients, regression
 import gpflow_pep as pep
 from gpflow_pep.inducing_variables import BlurredInducingPoints
 
-Array, iv = Any, gpflow.inducing_variables
-M, D = 5, 2
+Array = Any
+iv = gpflow.inducing_variables
+M = 5
+D = 2
 PROBLEM = regression_problem(num_data=11, num_inducing=M)
-Z, X = PROBLEM.Z, PROBLEM.X
+Z = PROBLEM.Z
+X = PROBLEM.X
 _ROOT = np.random.default_rng(3).normal(size=[M, D, D]) * 0.4
 COVARIANCES: dict[str, Array] = {
     "spherical": np.linspace(0.05, 0.4, M),
     "diagonal": np.linspace(0.05, 0.5, M * D).reshape(M, D),
     "full": _ROOT @ _ROOT.transpose(0, 2, 1),
 }
-DIAGONAL, FULL = COVARIANCES["diagonal"], COVARIANCES["full"]
+DIAGONAL = COVARIANCES["diagonal"]
+FULL = COVARIANCES["full"]
 every_covariance = pytest.mark.parametrize(
     "covariance", COVARIANCES.values(), ids=COVARIANCES
 )
@@ -81,7 +85,8 @@ def _nodes(centre: Array, covariance: Array, count: int = 22) -> tuple[Array, Ar
 def test_equal_averages_by_quadrature(make_kernel: Any, covariance: Array) -> None:
     # Three points and less blur, for few nodes to do.
     M = 3
-    kernel, blurred = make_kernel(), BlurredInducingPoints(Z[:M], 0.12 * covariance[:M])
+    kernel = make_kernel()
+    blurred = BlurredInducingPoints(Z[:M], 0.12 * covariance[:M])
     nodes, weights = zip(*(_nodes(z, C) for z, C in zip(Z, blurred.covariance.numpy())))
     weight, places = np.array(weights), np.concatenate(nodes)  # [M, K] and [M K, 2]
     of_rows = kernel(places, X).numpy().reshape(M, -1, len(X))
@@ -97,11 +102,9 @@ def test_equal_averages_by_quadrature(make_kernel: Any, covariance: Array) -> No
 
 @every_kernel
 def test_points_without_blur(make_kernel: Any) -> None:
-    kernel, points, in_batches = (
-        make_kernel(),
-        iv.InducingPoints(Z),
-        np.stack([X, X + 1.0]),
-    )
+    kernel = make_kernel()
+    points = iv.InducingPoints(Z)
+    in_batches = np.stack([X, X + 1.0])
     for axes in range(3):
         blurred = BlurredInducingPoints(Z, np.zeros([M, *[D] * axes]))
         assert_close(
@@ -160,7 +163,8 @@ def _total(blurred: BlurredInducingPoints, kernel: gpflow.kernels.Kernel) -> tf.
 @every_covariance
 @pytest.mark.near_copies
 def test_gradients(name: str, covariance: Array) -> None:
-    kernel, blurred = KERNELS[name](), BlurredInducingPoints(Z, covariance)
+    kernel = KERNELS[name]()
+    blurred = BlurredInducingPoints(Z, covariance)
     total = tf.function(lambda: _total(blurred, kernel), autograph=False)
     variables = (*blurred.trainable_variables, *kernel.trainable_variables)
     assert_gradients(total, variables, rtol=1e-7, scale=1.0)
@@ -173,7 +177,8 @@ def test_gradients(name: str, covariance: Array) -> None:
 @pytest.mark.near_copies("full")
 @every_covariance
 def test_models_of_both_packages_agree(covariance: Array) -> None:
-    blurred, data = BlurredInducingPoints(Z, covariance), PROBLEM.data
+    blurred = BlurredInducingPoints(Z, covariance)
+    data = PROBLEM.data
     sgpr, fitc = (
         PROBLEM.model(k, blurred) for k in (gpflow.models.SGPR, gpflow.models.GPRFITC)
     )
@@ -186,10 +191,8 @@ def test_models_of_both_packages_agree(covariance: Array) -> None:
     )
     assert_close(ours.pep_log_marginal_likelihood(), sgpr.elbo())
     assert_all_close(ours.predict_f(PROBLEM.Xnew), sgpr.predict_f(PROBLEM.Xnew))
-    noise, q = (
-        gpflow.likelihoods.Gaussian(PROBLEM.noise_variance),
-        (ours.q_mu, ours.q_sqrt),
-    )
+    noise = gpflow.likelihoods.Gaussian(PROBLEM.noise_variance)
+    q = (ours.q_mu, ours.q_sqrt)
     svgp = gpflow.models.SVGP(PROBLEM.kernel(), noise, blurred, q_mu=q[0], q_sqrt=q[1])
     assert_close(svgp.elbo(data), sgpr.elbo())
     full = svgp.predict_f(PROBLEM.Xnew, full_cov=True)
@@ -209,10 +212,8 @@ def test_several_latent_functions(separate: bool) -> None:
         Kuu(variables, kernel, jitter=1e-6), parts, kernels, strict=True
     ):
         assert_close(K, Kuu(part, one, jitter=1e-6))
-    rows, likelihood = (
-        (X, np.where(X[:, :1] > 0.0, 1.0, 0.0)),
-        gpflow.likelihoods.Softmax(2),
-    )
+    rows = (X, np.where(X[:, :1] > 0.0, 1.0, 0.0))
+    likelihood = gpflow.likelihoods.Softmax(2)
     model = pep.models.PEP(
         rows, kernel, likelihood, variables, alpha=0.5, max_sweeps=50
     )
@@ -264,12 +265,14 @@ every_model = pytest.mark.parametrize(
 def test_trained_copied_and_saved(
     create: Any, name: str, tmp_path: Path, capsys: Any
 ) -> None:
-    model, Xnew = _create(create, COVARIANCES[name]), PROBLEM.Xnew
+    model = _create(create, COVARIANCES[name])
+    Xnew = PROBLEM.Xnew
     external = isinstance(model, gpflow.models.SVGP)
     loss = (
         model.training_loss_closure(PROBLEM.data) if external else model.training_loss
     )
-    before, parts = float(loss()), model.inducing_variable.trainable_variables
+    before = float(loss())
+    parts = model.inducing_variable.trainable_variables
     start = [part.numpy().copy() for part in parts]
     gpflow.optimizers.Scipy().minimize(
         loss, model.trainable_variables, options={"maxiter": 3}
@@ -278,7 +281,8 @@ def test_trained_copied_and_saved(
     assert all(np.max(np.abs(part - old)) > 1e-5 for part, old in zip(parts, start))
     expected = [part.numpy() for part in model.predict_f(Xnew)]
     stored = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
-    twin, other = copy.deepcopy(model), _create(create, COVARIANCES[name])
+    twin = copy.deepcopy(model)
+    other = _create(create, COVARIANCES[name])
     posterior = model.posterior(gpflow.posteriors.PrecomputeCacheType.VARIABLE)
     spec = [tf.TensorSpec([None, 2], tf.float64)]
     posterior.compiled = tf.function(posterior.predict_f, input_signature=spec)
@@ -324,11 +328,11 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("make_kernel", UNKNOWN.values(), ids=UNKNOWN)
 def test_unknown_kernels_are_refused(make_kernel: Any) -> None:
-    blurred, kernel, data = BlurredInducingPoints(Z, FULL), make_kernel(), PROBLEM.data
-    student, shared = (
-        gpflow.likelihoods.StudentT(),
-        gpflow.kernels.SharedIndependent(kernel, 1),
-    )
+    blurred = BlurredInducingPoints(Z, FULL)
+    kernel = make_kernel()
+    data = PROBLEM.data
+    student = gpflow.likelihoods.StudentT()
+    shared = gpflow.kernels.SharedIndependent(kernel, 1)
     several = iv.SharedIndependentInducingVariables(blurred)
     for attempt in (
         lambda: Kuu(blurred, kernel),

@@ -31,7 +31,8 @@ def test_row_chunks_hold_every_row_once(num_rows: int, chunk_size: int) -> None:
 def test_rows_of_unknown_number(rng: np.random.Generator) -> None:
     """Where there are none, there is one chunk, which has none."""
     spec = [tf.TensorSpec([None, 2], tf.float64)]
-    terms, X = Terms(rng, 1), tf.constant(rng.standard_normal((9, 2)))
+    terms = Terms(rng, 1)
+    X = tf.constant(rng.standard_normal((9, 2)))
 
     def double(rows: tf.Tensor) -> tf.Tensor:
         return chunks.map_over_chunks(
@@ -65,7 +66,8 @@ def test_block_chunks_hold_every_row_once(sizes: list[int], chunk_size: int) -> 
     names = rng.permutation(100)[: len(sizes)] - 50
     labels = rng.permutation(np.repeat(names, sizes))
     blocks = model_rows.Blocks(labels, chunk_size)
-    pieces, ascending = blocks.chunks(), np.asarray(blocks.block_rows.names)
+    pieces = blocks.chunks()
+    ascending = np.asarray(blocks.block_rows.names)
     np.testing.assert_array_equal(ascending, np.sort(names))
     seen = []
     for k in range(pieces.count):
@@ -179,10 +181,8 @@ class Pair(NamedTuple):
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_structures_of_tensors(keep: bool, rng: np.random.Generator) -> None:
-    X, A = (
-        tf.constant(rng.standard_normal((7, 2))),
-        tf.constant(rng.standard_normal((3, 4, 7))),
-    )
+    X = tf.constant(rng.standard_normal((7, 2)))
+    A = tf.constant(rng.standard_normal((3, 4, 7)))
     pieces = chunks.row_chunks({"X": X}, 3, columns=(A,))
 
     def of_chunk(piece: Any, factor: tf.Tensor) -> Pair:
@@ -222,7 +222,8 @@ def test_chunks_that_know_less_of_their_shape() -> None:
 
 @pytest.mark.parametrize("enabled", [True, False])
 def test_no_garbage_is_searched_for_while_tracing(enabled: bool) -> None:
-    searches, due = [], []
+    searches = []
+    due = []
 
     @without_collector
     def function(x: tf.Tensor) -> tf.Tensor:

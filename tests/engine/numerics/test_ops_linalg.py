@@ -154,7 +154,8 @@ def test_gradient_where_jitter_was_needed() -> None:
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
 @pytest.mark.parametrize("kind", ["rank one", "indefinite by rounding", "zero"])
 def test_jitter_is_enough_and_little(kind: str, scale: float, dtype: type) -> None:
-    eps, x = np.finfo(dtype).eps, np.linspace(0, 1, 40)[:, None]
+    eps = np.finfo(dtype).eps
+    x = np.linspace(0, 1, 40)[:, None]
     K = {
         "rank one": np.ones((40, 40)),
         "zero": np.diag(np.r_[np.ones(39), 0.0]),
@@ -185,10 +186,8 @@ def test_jitter_only_for_what_needs_it(rng: np.random.Generator) -> None:
 
 
 def test_a_compiled_graph_warns_by_pythons_rules() -> None:
-    compiled, singular = (
-        tf.function(jitter_needed, autograph=False),
-        tf.ones([4, 4], tf.float64),
-    )
+    compiled = tf.function(jitter_needed, autograph=False)
+    singular = tf.ones([4, 4], tf.float64)
     for action, number in {"default": 1, "always": 3, "ignore": 0}.items():
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter(action)  # type: ignore[arg-type]
@@ -234,7 +233,8 @@ def test_solution(size: int, compiled: bool) -> None:
 
 
 def test_residual_is_what_is_left() -> None:
-    matrix, right = np.diag(np.linspace(1.0, 50.0, 40)), np.ones(40)
+    matrix = np.diag(np.linspace(1.0, 50.0, 40))
+    right = np.ones(40)
     solution = gmres(matrix, right, 1e-3)
     left = np.linalg.norm(right - matrix @ np.asarray(solution.x)) / np.linalg.norm(
         right
@@ -247,7 +247,8 @@ def test_residual_is_what_is_left() -> None:
 
 def test_few_products_and_flat_directions() -> None:
     """The solution of minimum norm; where there is none, the residual says so."""
-    values, right = np.array([1.0, 1.0, 3.0, 3.0, -2.0, -2.0]), RNG.standard_normal(6)
+    values = np.array([1.0, 1.0, 3.0, 3.0, -2.0, -2.0])
+    right = RNG.standard_normal(6)
     solution = gmres(np.diag(values), right, 1e-12)
     assert solution.num_products == 3  # as many as different eigenvalues
     assert_close(solution.x, right / values)

@@ -11,7 +11,8 @@ from helpers import Array, assert_close
 
 from gpflow_pep.training.fitting.natural import _NaturalStep, natural_step
 
-M, L = 4, 2
+M = 4
+L = 2
 
 
 def symmetric(seed: int) -> Array:
@@ -27,7 +28,8 @@ ROOT = np.tril(0.3 * _rng.standard_normal([L, M, M]), -1) + np.diag(
 ROOT[1, 2, 2] *= -1.0
 MEAN = _rng.standard_normal([M, L])
 PRECISION = np.linalg.inv(ROOT @ ROOT.transpose(0, 2, 1))
-SMALL, C = 0.1 * np.random.default_rng(1).standard_normal([M, L]), symmetric(2)
+SMALL = 0.1 * np.random.default_rng(1).standard_normal([M, L])
+C = symmetric(2)
 INDEFINITE = C - 30.0 * np.eye(M) * [[[1.0]], [[0.0]]]
 
 
@@ -61,7 +63,9 @@ def test_definition(
     """
     step = taken(by_mean, by_covariance, gamma)
     for k in range(L):
-        m, g, by = MEAN[:, k], by_mean[:, k], by_covariance[k]
+        m = MEAN[:, k]
+        g = by_mean[:, k]
+        by = by_covariance[k]
         first = PRECISION[k] @ m - step.gamma[k] * (g - 2.0 * by @ m)
         covariance = np.linalg.inv(PRECISION[k] + 2.0 * step.gamma[k] * by)
         assert_close(step.root[k] @ step.root[k].T, covariance, rtol=1e-10)
@@ -74,10 +78,8 @@ def test_definition(
         assert np.all(after > before[0]) and np.all(np.isfinite(after))
         assert np.linalg.eigvalsh(PRECISION[0] + 2.0 * by_covariance[0])[0] < 0.0
     elif shortened == "far":
-        move, longest = (
-            np.linalg.solve(ROOT[0], (step.mean - MEAN)[:, 0]),
-            gamma / (1.0 - gamma),
-        )
+        move = np.linalg.solve(ROOT[0], (step.mean - MEAN)[:, 0])
+        longest = gamma / (1.0 - gamma)
         assert 0.45 * longest < np.sqrt(np.mean(move**2)) <= longest
     else:
         assert step.gamma[0] == pytest.approx(gamma, rel=1e-15)

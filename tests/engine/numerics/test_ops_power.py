@@ -26,9 +26,12 @@ def _log1p_ratio(x: float, alpha: float) -> float:
 
 
 def _expm1_ratio(x: float, alpha: float) -> float:
-    t, term, total = Fraction(alpha) * Fraction(x), Fraction(x), Fraction(0)
+    t = Fraction(alpha) * Fraction(x)
+    term = Fraction(x)
+    total = Fraction(0)
     for k in range(2, 40):
-        total, term = total + term, term * t / k
+        total = total + term
+        term = term * t / k
     return float(total)
 
 
@@ -56,10 +59,8 @@ def test_log1p_ratio_derivatives(alpha: float) -> None:
         outer.watch(x)
         with tf.GradientTape(persistent=True) as tape:
             tape.watch([x, powers])
-            value, fast = (
-                log1p_over_power(x, powers),
-                power.fast_log1p_over_power(x, alpha),
-            )
+            value = log1p_over_power(x, powers)
+            fast = power.fast_log1p_over_power(x, alpha)
         first = tape.gradient(fast, x)
     t = alpha * x.numpy()
     series = sum((-1.0) ** k * k * t ** (k - 1) / (k + 1) for k in range(1, 60))
@@ -105,7 +106,8 @@ def test_log_power_mean_and_its_derivatives(alpha: float) -> None:
 
 @pytest.mark.parametrize("alpha", (1e-6, 0.1, 1.0))
 def test_log_power_mean_where_all_terms_underflow(alpha: float) -> None:
-    values, weights = np.array([-1e7, -2e9]) / alpha, np.array([1e-200, 1.0])
+    values = np.array([-1e7, -2e9]) / alpha
+    weights = np.array([1e-200, 1.0])
     expected = -1e7 / alpha + np.log(1e-200) / alpha
     assert_close(log_power_mean(values, weights, alpha), expected, rtol=1e-14)
 

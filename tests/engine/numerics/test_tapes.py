@@ -49,7 +49,8 @@ def test_no_tape_records_the_inner_loop(
     name: str, watched: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the model's own tape nor that of a caller keeps q of any sweep."""
-    kept, evaluate = [], sweep.sweep
+    kept = []
+    evaluate = sweep.sweep
 
     def observed(problem: Any, *arguments: Any, **options: Any) -> Any:
         kept.append(record.should_record_backprop([problem.W]))

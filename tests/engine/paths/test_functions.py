@@ -20,7 +20,8 @@ from gpflow_pep.engine.numerics import chunks
 from gpflow_pep.engine.paths import Paths, prior, update
 
 PROBLEM = regression_problem(3, num_data=15)
-X, NUM_PATHS = tf.constant(XNEW), 3
+X = tf.constant(XNEW)
+NUM_PATHS = 3
 #: Inputs of each path.
 BATCHES = tf.stack([X + 0.1 * k for k in range(NUM_PATHS)])
 
@@ -198,7 +199,8 @@ def test_no_features_outlive_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
         sizes.append(int(X.shape[1]))
         return evaluate(self, X, *blur)
 
-    num_features, num_rows = 1000, 2000
+    num_features = 1000
+    num_rows = 2000
     paths = model().paths(NUM_PATHS, num_features)
     monkeypatch.setattr(prior._ProductDraws, "__call__", spy)
     rows = tf.tile(X, [num_rows // len(XNEW), 1])

@@ -17,7 +17,9 @@ NUM_PATHS = 2000
 PROBLEM = regression_problem(3, num_data=15)
 LABELS = np.where(PROBLEM.Y > 0.4, 1.0, 0.0)
 each_power = pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-SE, lik, iv = kernels.SquaredExponential, gpflow.likelihoods, gpflow.inducing_variables
+SE = kernels.SquaredExponential
+lik = gpflow.likelihoods
+iv = gpflow.inducing_variables
 
 
 def assert_moments(model: Any, seed: int = 0, of_all: bool = False) -> None:

@@ -16,7 +16,8 @@ RNG = np.random.default_rng(0)
 # Multiples of 2^-8, so that an offset changes none of their differences by rounding.
 X = np.round(RNG.uniform(size=(20, 2)) * 256) / 256
 Y = np.sin(9.0 * X[:, :1]) + 0.3 * X[:, 1:] + 0.05 * RNG.standard_normal((20, 1))
-Z, NEW = X[::4] + 1 / 256, X[:3] + 1 / 128
+Z = X[::4] + 1 / 256
+NEW = X[:3] + 1 / 128
 OFFSETS = (1e4, 1e4), (2.46e6, -1.0), (1e6, 2.46e6)
 MIXED = k.LinearCoregionalization(
     [k.RBF(1.0, 0.2), k.Matern32(1.0, 0.4)], np.eye(2) + 0.3
@@ -48,7 +49,8 @@ def several(kernel, X, Z, alpha):
 
 
 def classes(kernel, X, Z, alpha):
-    labels, likelihood = (Y > 0.0) * 1.0, gpflow.likelihoods.Bernoulli()
+    labels = (Y > 0.0) * 1.0
+    likelihood = gpflow.likelihoods.Bernoulli()
     return pep.PEP((X, labels), kernel, likelihood, Z, alpha=alpha, tolerance=1e-11)
 
 
@@ -103,7 +105,8 @@ def test_an_offset_changes_nothing(make, kernel, alpha, offsets):
 
 def test_log_z_of_a_day_in_julian_dates_is_that_of_exact_regression():
     u = np.arange(40.0)[:, None] / 64
-    y, days = np.sin(9.0 * u), u + 2460000.5
+    y = np.sin(9.0 * u)
+    days = u + 2460000.5
     K = np.exp(-0.5 * ((u - u.T) / 0.15) ** 2) + 0.01 * np.eye(40)
     exact = (
         -0.5 * (y.T @ np.linalg.solve(K, y))[0, 0]
@@ -116,7 +119,8 @@ def test_log_z_of_a_day_in_julian_dates_is_that_of_exact_regression():
 
 def test_other_units_and_what_loses_no_digits():
     """Another unit of an input, and a lengthscale in it, change nothing either."""
-    unit, offset = np.array([2.0**20, 2.0**-20]), np.array([2.0**40, 1e6 * 2.0**-20])
+    unit = np.array([2.0**20, 2.0**-20])
+    offset = np.array([2.0**40, 1e6 * 2.0**-20])
     near = regression(k.RBF(1.0, [0.3, 0.4]), X, Z, 0.5)
     kernel = k.RBF(1.0, [0.3, 0.4] * unit)
     far = regression(kernel, X * unit + offset, Z * unit + offset, 0.5)
@@ -130,7 +134,9 @@ def test_other_units_and_what_loses_no_digits():
 
 
 def test_paths_near_rows_and_selection_take_an_offset():
-    kernel, found, starts = KERNELS["Matern32"], [], pep.training.starts
+    kernel = KERNELS["Matern32"]
+    found = []
+    starts = pep.training.starts
     for o in (0.0, np.array([2.46e6, -1e6])):
         model = regression(kernel, X + o, Z + o, 0.5)
         near = model.posterior(near=5).predict_f(NEW + o)
@@ -158,7 +164,8 @@ def test_parts_take_an_offset():
         kernel["lengthscales"] = np.array([0.2, 0.3])
         near, far = (covariance_with(kernel, Z + o)(X + o) for o in (0.0, 2.46e6))
         np.testing.assert_allclose(far, near, rtol=1e-8, atol=1e-10)
-    kernel, o = k.Linear(1e-8) + k.RBF(1.0, 0.15), 2000.0
+    kernel = k.Linear(1e-8) + k.RBF(1.0, 0.15)
+    o = 2000.0
     exact = 1e-8 * (X + o) @ (Z + o).T + k.RBF(1.0, 0.15)(X, Z)
     np.testing.assert_allclose(centred(kernel)(X + o, Z + o), exact, rtol=1e-12)
 
@@ -286,7 +293,8 @@ def test_scales(kernel, expected):
 @pytest.mark.parametrize("m", [0, 1, 4, 50])
 def test_nearest(m, monkeypatch):
     monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 150)
-    scaled, rows = ROWS / STD, tf.constant(ROWS / STD)
+    scaled = ROWS / STD
+    rows = tf.constant(ROWS / STD)
     new = scaled[:7] + 0.3 * np.random.default_rng(1).standard_normal([7, 3])
     squares = np.sum((new[:, None] - scaled[None]) ** 2, axis=-1)
     expected = np.argsort(squares, axis=1)[:, :m]

@@ -15,7 +15,8 @@ import gpflow_pep as pep
 from gpflow_pep.engine.prior.evaluate import convert_user_code, is_plain, kuf
 
 RNG = np.random.default_rng(5)
-X, Z = RNG.standard_normal([13, 4]), RNG.standard_normal([5, 4])
+X = RNG.standard_normal([13, 4])
+Z = RNG.standard_normal([5, 4])
 UPSTREAM = RNG.standard_normal([5, 13])
 
 
@@ -115,7 +116,8 @@ def test_values_and_gradients_are_those_of_gpflow(points, kernel):
 
 def test_few_digits_and_numbers_that_do_not_agree():
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32)):
-        kernel, points = k.Matern52(), InducingPoints(Z.astype(np.float32))
+        kernel = k.Matern52()
+        points = InducingPoints(Z.astype(np.float32))
         ours = kuf(points, kernel, tf.constant(X, tf.float32))
     assert ours.dtype == tf.float32
     np.testing.assert_allclose(ours, Kuf(InducingPoints(Z), k.Matern52(), X), rtol=1e-4)
@@ -187,7 +189,8 @@ def test_other_code_is_left_alone() -> None:
 
 def _branching_model(likelihood: Any = None) -> Any:
     rng = np.random.default_rng(0)
-    X, Y = rng.standard_normal((20, 1)), rng.integers(0, 2, (20, 1)).astype(float)
+    X = rng.standard_normal((20, 1))
+    Y = rng.integers(0, 2, (20, 1)).astype(float)
     options: dict[str, Any] = {"alpha": 0.5, "mean_function": BranchingMean()}
     if likelihood is None:
         return pep.models.PEPRegression(

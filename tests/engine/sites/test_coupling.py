@@ -23,7 +23,9 @@ from gpflow_pep.engine.sites.posterior import Sites, natural_sums, posterior_fac
 from gpflow_pep.likelihoods import Traits
 from gpflow_pep.models import ConvergenceWarning
 
-N, M, C = 60, 8, 3
+N = 60
+M = 8
+C = 3
 LIKELIHOODS = {
     "RobustMax": gpflow.likelihoods.MultiClass,
     "Softmax": gpflow.likelihoods.Softmax,
@@ -122,7 +124,8 @@ def test_the_energy_never_falls_at_alpha_0() -> None:
     """Where a run of so many sweeps ends, it is where the last step that was accepted
     led.
     """
-    model, energies = classes(alpha=0.0), []
+    model = classes(alpha=0.0)
+    energies = []
     with pytest.warns(ConvergenceWarning):
         for max_sweeps in range(1, 16):
             model.update_sites(max_sweeps=max_sweeps, fresh=True)
@@ -156,7 +159,8 @@ def test_conjugate_gradients_are_the_direct_solve(separate: bool) -> None:
     problem = classes(separate=separate).site_problem().keep_projections()
     assert problem.projection is not None
     rng = np.random.default_rng(0)
-    tau, g = np.exp(rng.standard_normal((N, C))), rng.standard_normal((N, C))
+    tau = np.exp(rng.standard_normal((N, C)))
+    g = rng.standard_normal((N, C))
     q = posterior_factor(
         natural_sums(problem, Sites(tf.constant(g), tf.constant(0.8 * tau)))
     )

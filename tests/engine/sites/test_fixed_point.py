@@ -22,14 +22,17 @@ from gpflow_pep.engine.sites.record import (
     SweepEvaluation,
 )
 
-N, L = 5, 2
+N = 5
+L = 2
 SHAPE = (N, L)
 NU, TAU, MEAN, VARIANCE = (
     np.linspace(low, high, N * L).reshape(SHAPE)
     for low, high in ((-1.0, 2.0), (0.3, 1.7), (-2.0, 1.0), (0.5, 3.0))
 )
-GOAL, ZEROS = Sites(NU, TAU), Sites(np.zeros(SHAPE), np.zeros(SHAPE))
-TOLERANCE, NO_POWER = 1e-9, tf.constant(0.0, tf.float64)
+GOAL = Sites(NU, TAU)
+ZEROS = Sites(np.zeros(SHAPE), np.zeros(SHAPE))
+TOLERANCE = 1e-9
+NO_POWER = tf.constant(0.0, tf.float64)
 SOLVER = Solver(Goal(TOLERANCE), 200)
 Target = Any
 Condition = Any | None
@@ -44,13 +47,12 @@ def evaluation(
     merit: Any = 0.0,
 ) -> SweepEvaluation:
     none = 0.0 * sites.nu
-    target, marginals = (
-        Sites(*(none + part for part in target)),
-        Marginals(none + m, none + s),
-    )
+    target = Sites(*(none + part for part in target))
+    marginals = Marginals(none + m, none + s)
     error = scaled_error(sites, target, marginals)
     limited = Sites(target.nu, tf.nn.relu(target.tau))
-    proper, merit = tf.convert_to_tensor(proper), tf.cast(merit, none.dtype)
+    proper = tf.convert_to_tensor(proper)
+    merit = tf.cast(merit, none.dtype)
     return SweepEvaluation(marginals, target, limited, error, proper, merit)
 
 
@@ -307,7 +309,8 @@ def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
             return super().__call__(sites, stage)
 
     function = Narrow(_contraction)
-    start, options = Sites(NU + 5.0, TAU + 5.0), {"max_sweeps": 40, "fall_back": True}
+    start = Sites(NU + 5.0, TAU + 5.0)
+    options = {"max_sweeps": 40, "fall_back": True}
     run = function.run(start, **options)
     assert_reached(run)
     assert FALLBACKS[run.info.fallback] == "continuation"
@@ -320,7 +323,8 @@ def test_smaller_powers_lead_to_a_fixed_point_that_attracts_few() -> None:
 
 
 def test_a_goal_of_the_mean_is_met_sooner_and_relative_after_a_long_step() -> None:
-    function, goal = REACHED["contraction"], 1e-9
+    function = REACHED["contraction"]
+    goal = 1e-9
 
     def mean_square(sites: Sites) -> float:
         return 0.5 * float(np.sum(np.square(function.errors(sites)))) / N
@@ -415,9 +419,11 @@ def repelled(by_newton: bool) -> Any:
     def run(turning: tf.Tensor) -> record.FixedPoint:
         def evaluate(sites: Sites, stage: Stage, _: Any) -> SweepEvaluation:
             part = 1.0 + stage.power_shift
-            nu, tau = tf.tanh(sites.nu - part * NU), tf.tanh(sites.tau - part * TAU)
+            nu = tf.tanh(sites.nu - part * NU)
+            tau = tf.tanh(sites.tau - part * TAU)
             real, imaginary = (part * rates for rates in RATES)
-            by_nu, by_tau = real * nu - imaginary * tau, imaginary * nu + real * tau
+            by_nu = real * nu - imaginary * tau
+            by_tau = imaginary * nu + real * tau
             s = tf.exp(turning * tf.sin(3.0 * sites.nu + 2.0 * sites.tau))
             return evaluation(sites, (part * NU + by_nu, part * TAU + by_tau), s=s)
 
@@ -452,7 +458,8 @@ def test_smaller_powers_alone_do_not_lead_to_it() -> None:
 
 #: The optima of nu on either side of 0; each time the right one is reached by steps of
 #: 0.1.
-LEFT, RIGHT = -2.0, 2.0
+LEFT = -2.0
+RIGHT = 2.0
 
 
 @pytest.mark.parametrize(
@@ -489,10 +496,8 @@ def test_sites_that_climb_to_a_worse_optimum_are_left(
         "largest_power": tf.constant(power, tf.float64),
         "warm_up": tf.constant(False),
     }
-    solver, features = (
-        Solver(Goal(TOLERANCE), max_sweeps),
-        Features(**options, coupled=True),
-    )
+    solver = Solver(Goal(TOLERANCE), max_sweeps)
+    features = Features(**options, coupled=True)
     run = run_to_fixed_point(evaluate, Sites(start * one, one), solver, features)
     assert run.info.converged and least <= run.info.num_sweeps <= most
     assert_close(run.sites.nu, [[best]], rtol=1e-9)
@@ -515,10 +520,8 @@ def test_a_run_that_only_narrower_priors_begin(converges: bool) -> None:
         target = part * end + 0.1 * (sites.nu - part * end), 1.0
         return evaluation(sites, target, m=part * end, proper=near)
 
-    zeros, features = (
-        tf.zeros([5, 1], tf.float64),
-        Features(largest_variance=tf.constant(100.0)),
-    )
+    zeros = tf.zeros([5, 1], tf.float64)
+    features = Features(largest_variance=tf.constant(100.0))
     point = run_to_fixed_point(
         evaluate, Sites(zeros, zeros), Solver(Goal(1e-9), 50), features
     )

@@ -56,7 +56,8 @@ def test_fixed_point(likelihood: Likelihood, alpha: float, each: bool) -> None:
     sites = Sites(*compiled(likelihood)(*rows))
     for group in range(2):
         factors = [_log_prob(likelihood, float(y)) for y in rows.Y[group, :, 0]]
-        mean, C = rows.mean[group].numpy(), rows.covariance[group].numpy()
+        mean = rows.mean[group].numpy()
+        C = rows.covariance[group].numpy()
         nu, tau = reference.fixed_point(factors, mean, C, alpha, 35)
         np.testing.assert_allclose(sites.nu[group], nu, rtol=1e-8, atol=1e-8)
         np.testing.assert_allclose(sites.tau[group], tau, rtol=1e-8, atol=1e-8)
@@ -72,8 +73,10 @@ def test_gaussian_noise_is_exact_at_once(alpha: float) -> None:
 
 def test_default_tolerance_is_that_of_means() -> None:
     """Nor does a group depend on others: sweeps went on until the last had settled."""
-    rows, ends = _rows(Bernoulli(), 0.5), []
-    mean, inverse = rows.mean.numpy()[..., None], np.linalg.inv(rows.covariance)
+    rows = _rows(Bernoulli(), 0.5)
+    ends = []
+    mean = rows.mean.numpy()[..., None]
+    inverse = np.linalg.inv(rows.covariance)
     for sites in (
         infer_groups(Bernoulli(), rows),
         infer_groups(Bernoulli(), rows, 1e-12, 50),

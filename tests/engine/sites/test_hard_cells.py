@@ -23,10 +23,8 @@ stress = load_example("benchmarks/stress.py")
 
 def _cell(problem: Any, inducing: str, alpha: float, *kernel: float) -> pep.models.PEP:
     X, Y, likelihood = problem
-    Z, own = (
-        stress.inducing_inputs(X)[inducing],
-        gpflow.kernels.SquaredExponential(*kernel),
-    )
+    Z = stress.inducing_inputs(X)[inducing]
+    own = gpflow.kernels.SquaredExponential(*kernel)
     return pep.models.PEP((X, Y), own, likelihood, Z, alpha=alpha)
 
 
@@ -88,7 +86,8 @@ def test_students_t_at_a_long_lengthscale() -> None:
     for record in (model.last_inference, mixed.last_inference):
         assert record.converged and record.fallback == "continuation"
         assert not record.no_fixed_point_found
-    problem, sites = model.site_problem(), model.read_sites()
+    problem = model.site_problem()
+    sites = model.read_sites()
     prior = row_prior(problem, sites)
 
     @tf.function(autograph=False)

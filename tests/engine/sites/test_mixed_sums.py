@@ -9,12 +9,16 @@ from gpflow_pep.engine.sites import mixed
 from gpflow_pep.engine.sites.mixed import log_determinant, row_sites
 from gpflow_pep.engine.sites.posterior import Sites
 
-N, P, Q, M = 7, 4, 3, 5
+N = 7
+P = 4
+Q = 3
+M = 5
 rng = np.random.default_rng(0)
 A = rng.standard_normal((Q, M, N))
 MIXING = rng.standard_normal((P, Q))
 TAU = rng.uniform(0.1, 2.0, (N, P))
-NU, D = rng.standard_normal((N, P)), rng.uniform(0.0, 1.0, (N, Q))
+NU = rng.standard_normal((N, P))
+D = rng.uniform(0.0, 1.0, (N, Q))
 ALPHA = np.linspace(0.0, 1.0, N)
 
 
@@ -22,7 +26,8 @@ def test_latent_sums_and_their_gradients() -> None:
     variables = [
         tf.Variable(part) for part in (A, rng.standard_normal((N, Q, Q)), NU[:, :Q])
     ]
-    by_G, by_b = rng.standard_normal((Q * M, Q * M)), rng.standard_normal((Q * M, 1))
+    by_G = rng.standard_normal((Q * M, Q * M))
+    by_b = rng.standard_normal((Q * M, 1))
 
     def sums_and_gradients(written_out: bool) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
@@ -49,7 +54,8 @@ def test_log_determinants(smallest: float) -> None:
     """
     alpha = np.maximum(ALPHA, smallest)
     tau = np.where(rng.uniform(size=TAU.shape) < 0.3, -0.05 * TAU, TAU)
-    d, powers = tf.constant(D), tf.constant(alpha)
+    d = tf.constant(D)
+    powers = tf.constant(alpha)
     rows = row_sites(tf.constant(MIXING), Sites(NU, tau), d, powers)
     actual = log_determinant(rows, d, powers).numpy()
     for n in range(N):
@@ -58,7 +64,8 @@ def test_log_determinants(smallest: float) -> None:
         values = np.linalg.eigvalsh(root[:, None] * C * root)
         terms = values if alpha[n] == 0.0 else np.log1p(alpha[n] * values) / alpha[n]
         assert_close(actual[n], np.sum(terms), rtol=1e-12)
-    power, d = tf.ones([1], tf.float64), tf.ones([1, 2], tf.float64)
+    power = tf.ones([1], tf.float64)
+    d = tf.ones([1, 2], tf.float64)
     for tau, is_finite in (
         ([-0.5, -0.5], True),
         ([-3.0, 1.0], False),

@@ -94,7 +94,8 @@ def test_gradients_equal_finite_differences() -> None:
     assert set(by_name) == {".kernel.variance", ".kernel.lengthscales"}
     evaluated(model)
     assert model.last_inference.residual < 1e-6
-    variables, loss = [*by_name.values()], model.training_loss
+    variables = [*by_name.values()]
+    loss = model.training_loss
     both = tf.function(lambda: value_and_gradients(loss, variables), autograph=False)
     _, actual = both()
     assert model.last_inference.num_sweeps == 1
@@ -126,7 +127,8 @@ def some_sites() -> Sites:
 
 
 def test_a_sweep_under_a_part_of_the_prior_is_that_of_a_smaller_variance() -> None:
-    part, sites = tf.constant(0.3, tf.float64), some_sites()
+    part = tf.constant(0.3, tf.float64)
+    sites = some_sites()
     with gpflow.config.as_context(gpflow.config.Config(jitter=1e-13)):
         problem, smaller = (rates(variance=v).site_problem() for v in (20.0, 6.0))
         got = sweep(problem, row_prior(problem, sites), sites, stage=Stage(None, part))
@@ -138,7 +140,9 @@ def test_a_sweep_under_a_part_of_the_prior_is_that_of_a_smaller_variance() -> No
 
 
 def test_predicted_means_grow_with_the_prior() -> None:
-    model, ratio, sites = rates(variance=20.0), 1.5, some_sites()
+    model = rates(variance=20.0)
+    ratio = 1.5
+    sites = some_sites()
     problem = model.site_problem()
     prior = row_prior(problem, sites)
 
@@ -148,7 +152,8 @@ def test_predicted_means_grow_with_the_prior() -> None:
         )
         return end.marginals.m
 
-    m, x = means(sites, 0.5), tf.stack(sites)
+    m = means(sites, 0.5)
+    x = tf.stack(sites)
     x += _predicted_change(x, m, tf.constant(ratio, tf.float64))
     assert_close(means(Sites(*tf.unstack(x)), 0.5 * ratio), ratio * m, rtol=1e-9)
 

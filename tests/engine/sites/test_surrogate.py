@@ -19,14 +19,16 @@ import gpflow_pep as pep
 def _regression(alpha: float) -> pep.PEPRegression:
     problem = regression_problem(3, num_data=15)
     data = problem.X, np.hstack([problem.Y, np.sin(problem.Y)])
-    Z, kernel = problem.Z, gpflow.kernels.SquaredExponential()
+    Z = problem.Z
+    kernel = gpflow.kernels.SquaredExponential()
     return pep.PEPRegression(data, kernel, Z, alpha=alpha, noise_variance=0.2)
 
 
 def _few_rows() -> pep.PEPRegression:
     """Fewer than inducing variables."""
     data = np.random.default_rng(0).standard_normal((2, 3, 1))
-    kernel, Z = gpflow.kernels.SquaredExponential(), np.linspace(-2.0, 2.0, 6)[:, None]
+    kernel = gpflow.kernels.SquaredExponential()
+    Z = np.linspace(-2.0, 2.0, 6)[:, None]
     return pep.PEPRegression(tuple(data), kernel, Z, alpha=0.5)
 
 
@@ -48,7 +50,8 @@ MODELS: dict[str, Any] = {
 def test_exact_inference_gives_the_posterior_and_the_evidence(name: str) -> None:
     model = MODELS[name]()
     surrogate, (mean, covariances) = model.surrogate(), model.compute_qu()
-    log_z, Z = model.pep_log_marginal_likelihood(), model.inducing_variable
+    log_z = model.pep_log_marginal_likelihood()
+    Z = model.inducing_variable
     Kuu = gpflow.covariances.Kuu(
         Z, model.kernel, jitter=gpflow.default_jitter()
     ).numpy()
@@ -74,7 +77,8 @@ def test_exact_inference_gives_the_posterior_and_the_evidence(name: str) -> None
 @pytest.mark.slow
 def test_less_precision_than_the_prior_is_no_regression() -> None:
     """An outlier far from all else, for which Student's likelihood is convex."""
-    X, Y = np.array([[0.0], [5.0]]), np.array([[0.0], [4.0]])
+    X = np.array([[0.0], [5.0]])
+    Y = np.array([[0.0], [4.0]])
     likelihood = gpflow.likelihoods.StudentT(scale=0.5, df=3.0)
     model = pep.models.PEP(
         (X, Y), gpflow.kernels.SquaredExponential(), likelihood, X, alpha=0.5

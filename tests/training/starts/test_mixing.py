@@ -12,7 +12,8 @@ import gpflow_pep as pep
 from gpflow_pep.training.starts import coregionalization
 from gpflow_pep.training.starts.mixing import LEAST_EIGENVALUE, _correlations
 
-N, P = 60, 4
+N = 60
+P = 4
 rng = np.random.default_rng(5)
 X = rng.uniform(-3.0, 3.0, (N, 2)) * np.array([1.0, 10.0])
 COMMON = np.stack([np.sin(X[:, 0]), np.cos(0.1 * X[:, 1])], axis=1)
@@ -48,7 +49,8 @@ def test_correlations_of_pairs() -> None:
         assert abs(actual[p, r] - pair) < 0.1  # means and deviations are of all rows
     assert_close(np.diagonal(actual), np.ones(P), rtol=1e-12)
     # No three outputs are correlated so: each pair is seen in rows of its own.
-    block, pairs = np.linspace(-1.0, 1.0, 8), np.full((24, 3), np.nan)
+    block = np.linspace(-1.0, 1.0, 8)
+    pairs = np.full((24, 3), np.nan)
     for k, (p, r, sign) in enumerate([(0, 1, 1.0), (1, 2, 1.0), (0, 2, -1.0)]):
         pairs[8 * k : 8 * k + 8, [p, r]] = np.stack([block, sign * block], axis=1)
     R = _correlations(pairs)
@@ -116,7 +118,8 @@ def changed(**changes: Any) -> Any:
     return coregionalization(**{"data": (X, Y), "num_latent": 2, **changes})
 
 
-UNSEEN, INFINITE = np.where(np.arange(P) == 2, np.nan, Y), np.where(Y > 3.0, np.inf, Y)
+UNSEEN = np.where(np.arange(P) == 2, np.nan, Y)
+INFINITE = np.where(Y > 3.0, np.inf, Y)
 SEVERAL = gpflow.kernels.SharedIndependent(Matern32(), P)
 REFUSED = {
     r"Y: got only NaN in 1 column\(s\), .* at index 2": lambda: changed(

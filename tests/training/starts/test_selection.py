@@ -21,9 +21,11 @@ from gpflow_pep.inducing_variables import BlurredInducingPoints
 from gpflow_pep.training.starts import acquisition, greedy
 
 starts = pep.training.starts
-N, NOISE = 24, 0.09
+N = 24
+NOISE = 0.09
 PROBLEM = regression_problem(num_data=N)
-X, Y = PROBLEM.X, PROBLEM.Y
+X = PROBLEM.X
+Y = PROBLEM.Y
 BOUND: dict[str, Any] = {"kernel": PROBLEM.kernel(), "noise_variance": NOISE, "seed": 0}
 
 
@@ -80,7 +82,8 @@ def test_no_rule_is_forgotten() -> None:
 def test_from_one_to_all(select: Callable[..., Any]) -> None:
     """The same seed makes the same choice."""
     for M in (1, 5, N):
-        inducing_variable, again = select(X, M, 0), select(X, M, 0)
+        inducing_variable = select(X, M, 0)
+        again = select(X, M, 0)
         assert np.array_equal(_points(inducing_variable), _points(again))
         assert len(np.unique(_points(inducing_variable), axis=0)) == M
         options = {"inducing_variable": inducing_variable, "noise_variance": NOISE}
@@ -208,7 +211,8 @@ def test_largest_residual_variance_first(
 
 
 def test_tolerance_chooses_the_number() -> None:
-    kernel, jitter = PROBLEM.kernel(), gpflow.config.default_jitter()
+    kernel = PROBLEM.kernel()
+    jitter = gpflow.config.default_jitter()
     Z = _points(starts.greedy_variance(X, N, kernel=kernel, tolerance=0.2))
     assert 1 < len(Z) < N
     assert _residual_variances(kernel, X, Z, jitter).max() <= 0.2
@@ -238,13 +242,15 @@ def _bound(kernel: gpflow.kernels.Kernel, Y: Array, Z: Array) -> float:
 
 
 def test_highest_bound_first() -> None:
-    kernel, targets = _kernel(), regression_problem(num_data=N, num_outputs=2).Y
+    kernel = _kernel()
+    targets = regression_problem(num_data=N, num_outputs=2).Y
     options = {**BOUND, "kernel": kernel}
     Z = _points(starts.greedy_variational((X, targets), 4, **options))
     reached = -np.inf
     for m in range(len(Z)):
         bounds = [_bound(kernel, targets, np.concatenate([Z[:m], x[None]])) for x in X]
-        last, reached = reached, _bound(kernel, targets, Z[: m + 1])
+        last = reached
+        reached = _bound(kernel, targets, Z[: m + 1])
         assert reached >= max(last, max(bounds) - 1e-6)
 
 
@@ -268,7 +274,8 @@ def test_float32(select: Callable[..., Any]) -> None:
 
 # SASPA: which model and points it makes.
 
-BINARY, NOISY = (Y > 0.4).astype(float), Gaussian(NOISE)
+BINARY = (Y > 0.4).astype(float)
+NOISY = Gaussian(NOISE)
 
 
 def of_problem(**changes: Any) -> Any:
@@ -332,7 +339,8 @@ test_saspa_refuses = refusals(REFUSED_BY_SASPA)
 
 
 def test_defaults_and_how_many_points_models_have() -> None:
-    X, kernel = np.linspace(0.0, 1.0, 7)[:, None], SquaredExponential()
+    X = np.linspace(0.0, 1.0, 7)[:, None]
+    kernel = SquaredExponential()
     model = pep.PEPRegression((X, X), kernel, X[:3].copy())
     assert model.num_inducing == 3 and model.alpha.numpy() == 0.5
     assert pep.ARPEP(kernel, NOISY, X[:4].copy(), num_data=7).num_inducing == 4
