@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -52,6 +52,8 @@ from .arguments import (
 )
 from .memory import AttachedMemory, remember
 from .rows import Cut, Data, Rows, check_replacement
+
+Result = TypeVar("Result")
 
 #: Advice for numbers that are not finite and sites that do not converge.
 ADVICE = (
@@ -641,26 +643,36 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @tf.autograph.experimental.do_not_convert
     def _posterior_of_v(self) -> WhitenedGaussian:
-        cache = _CACHE.get() if tf.executing_eagerly() else None
-        cache = {} if cache is None else cache
-        if self not in cache:
+        def posterior() -> WhitenedGaussian:
             q = whitened_posterior(self.natural_of_v())
-            cache[self] = WhitenedGaussian(
+            return WhitenedGaussian(
                 checks.require_finite(q.q_mu, "mean of q(u)", ADVICE),
                 checks.require_finite(q.q_sqrt, "covariance of q(u)", ADVICE),
             )
-        return cache[self]
+
+        return self._once("q", posterior)
+
+    def _once(self, name: str, compute: Callable[[], Result]) -> Result:
+        """Compute something of this model, or take it from the cache of
+        :func:`q_once`.
+        """
+        cache = _CACHE.get() if tf.executing_eagerly() else None
+        if cache is None:
+            return compute()
+        key = self, name
+        if key not in cache:
+            cache[key] = compute()
+        result: Result = cache[key]
+        return result
 
 
-_CACHE: ContextVar[dict[Any, WhitenedGaussian] | None] = ContextVar(
-    "_CACHE", default=None
-)
+_CACHE: ContextVar[dict[Any, Any] | None] = ContextVar("_CACHE", default=None)
 
 
 @contextmanager
 def q_once() -> Iterator[None]:
-    """Compute q(v) of each model only once, by one pass over its rows, while no model
-    changes.
+    """Compute q(v) and sites of each model only once, by one pass over its rows, while
+    no model changes.
     """
     token = _CACHE.set(_CACHE.get() or {})
     try:

@@ -357,7 +357,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         report = partial(
             self.__dict__.__setitem__, "last_adjoint"
         )  # TensorFlow would save an attribute
-        return Converged(problem, self._infer(problem), self.site_problem, report)
+        fixed_point = self._once("sites", partial(self._infer, problem))
+        return Converged(problem, fixed_point, self.site_problem, report)
 
     def _converged_rows(self) -> tuple[Any, ...]:
         problem = self.site_problem()

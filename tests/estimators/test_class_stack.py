@@ -2,6 +2,7 @@
 order.
 """
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,18 +10,22 @@ from typing import Any
 import gpflow
 import numpy as np
 import pytest
+import tensorflow as tf
 from cases.forms import check_forms
 from numpy.testing import assert_allclose
 from scipy.special import logsumexp, softmax
 from scipy.stats import norm
+from sklearn.exceptions import ConvergenceWarning
 
 from gpflow_pep.distributions import Recalibration
+from gpflow_pep.engine.factors import tilted_derivatives
 from gpflow_pep.estimators import PEPClassifier
 from gpflow_pep.estimators.recipe import classes as class_stack
 from gpflow_pep.estimators.recipe.classes import is_ordinal, order_of_labels
 from gpflow_pep.estimators.recipe.recipe import Recipe
 from gpflow_pep.estimators.single import classes as single_classes
 from gpflow_pep.estimators.single.classes import SingleClassifier
+from gpflow_pep.estimators.single.left_out_labels import _compiled_probit
 from gpflow_pep.estimators.single.settings import ModelSettings
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.training import Ensemble
@@ -306,6 +311,21 @@ def test_fine_parts_are_found_beside_a_slope(num_classes: int, most: float) -> N
     assert divergence < most
 
 
+def test_fine_start_has_as_many_steps_as_the_smooth_one() -> None:
+    """A few of them are judged, and training goes on from there."""
+    rows, labels, _ = waves_beside_a_slope(150, 2)
+    options: dict[str, Any] = {"random_state": 0, "inputs": "standard"}
+    steps = class_stack.STEPS_OF_FINE + 2
+    with pytest.warns(ConvergenceWarning, match="after 2 steps: .*LIMIT"):
+        limited = PEPClassifier(max_iterations=steps, **options).fit(rows, labels)
+    assert limited.n_iter_ == limited.record_.iterations == steps
+    assert limited.kernel_.lengthscales.numpy()[1] < 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        free = PEPClassifier(**options).fit(rows, labels)
+    assert free.record_.converged and free.n_iter_ <= class_stack.STEPS[0]
+
+
 def test_smooth_start_stays_where_there_is_nothing_fine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -434,6 +454,21 @@ def test_rows_are_left_out_as_by_refits(
         without = with_data(model, (inputs[others], targets[others]))
         expected = without.predict_y(inputs[row : row + 1])[0].numpy()[0, 0]
         assert_allclose(found[row, 1], expected, atol=0.01)
+
+
+def test_integrals_of_labels_are_compiled_once_for_all_models() -> None:
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=(2, 30, 1))
+    signs = 1.0 * (rng.uniform(size=[30, 1]) < 0.5)
+    rows = [tf.constant(array) for array in (mean, variance**2, signs)]
+    compiled = _compiled_probit(tf.float64)
+    assert compiled is _compiled_probit(tf.float64)
+    power = tf.constant(0.5, tf.float64)
+    inputs = tf.zeros([30, 4], tf.float64)
+    likelihood = gpflow.likelihoods.Bernoulli()
+    expected = tilted_derivatives(likelihood, inputs, *rows, power)
+    for values in zip(compiled(*rows, power), expected):
+        assert_allclose(*values, rtol=1e-10, atol=1e-12)
 
 
 def test_words_need_an_order_for_the_ordinal_likelihood() -> None:

@@ -18,7 +18,7 @@ from gpflow.models import GPModel
 from helpers import assert_all_close, assert_close, gradients, refusals
 from scipy.stats import norm
 
-from gpflow_pep.models import ARPEP, PEP, PEPRegression
+from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
 from gpflow_pep.models.base import q_once
 from gpflow_pep.training import ensemble_of_powers, maximise, training_loss
 from gpflow_pep.training.fitting import points
@@ -339,6 +339,29 @@ def test_q_is_computed_once_where_no_model_changes(
     np.testing.assert_allclose(kept, [model.predict_f(XOUT)[0]] * 2, rtol=1e-9)
     model.data = X[:20], -F[:20]
     assert not np.allclose(model.predict_f(XOUT)[0], kept[0]) and len(passes) == 3
+
+
+def test_sites_are_found_once_where_no_model_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels = 1.0 * (X[:, :1] > 0.0)
+    model = PEPClassification((X, labels), gpflow.kernels.RBF(), None, X[:4])
+    runs = []
+    infer = PEPClassification._infer
+
+    def counted(model: Any, *arguments: Any) -> Any:
+        runs.append(model)
+        return infer(model, *arguments)
+
+    monkeypatch.setattr(PEPClassification, "_infer", counted)
+    with q_once():
+        mean = model.predict_f(X)[0] + 0.0
+        rows = model.converged_rows()
+    assert runs == [model]
+    np.testing.assert_allclose(rows.m, mean, rtol=1e-9)
+    model.kernel.variance.assign(3.0)
+    assert not np.allclose(model.converged_rows().m, mean)
+    assert len(runs) == 2
 
 
 def test_rows_are_left_out() -> None:

@@ -31,6 +31,7 @@ from scipy.special import expit, logit
 from scipy.stats import sem
 
 from ...distributions import Recalibration
+from ...models.base import q_once
 from ...tables.grades import numbers_of, order_of_labels
 from ...training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
 from ...training.fitting.objectives import FAILURES
@@ -194,22 +195,36 @@ def _better_of_two_starts(recipe: ClassRecipe, candidate: ModelSettings) -> Judg
     """Train the first component from lengthscales √D; and from the fine start, if a few
     steps from there predict the left-out rows better.
     """
-    smooth = _judged(recipe, candidate)
+    single = recipe.train(candidate, prepares=False)
+    smooth = _judged(recipe, candidate, single, prepares=False)
+    fine = _fine(recipe, smooth)
+    better = max([smooth, *fine], key=lambda each: each.score)
+    better.single.mixture_in_numpy()
+    return better
+
+
+def _fine(recipe: ClassRecipe, smooth: Judged) -> list[Judged]:
+    """Train the first component from the fine start; none if a few steps from there
+    show that the smooth start is better, or if the time is over.
+    """
     if recipe.budget.left <= 0.0:
-        return smooth
+        return []
     lengthscale = FINE * np.sqrt(recipe.X.shape[1])
     end = time.perf_counter() + SHARE_OF_FINE * recipe.budget.left
+    steps = smooth.candidate.max_iterations - STEPS_OF_FINE
     try:
-        few = smooth.single.after_few_steps(
+        fine = smooth.single.after_few_steps(
             lengthscale, FINE_VARIANCE, STEPS_OF_FINE, end
         )
-        probability = few.left_out(recipe.copies, moves_sites=False)
+        probability = fine.left_out(recipe.copies, moves_sites=False)
         if _score(recipe, probability) < smooth.score + CLEARLY:
-            return smooth
-        fine = _judged(recipe, candidate, few)
+            return []
+        if steps > 0:
+            with recipe.allowing_few_steps(fine):
+                fine.go_on(steps, time.perf_counter() + recipe.budget.left)
+        return [_judged(recipe, smooth.candidate, fine)]
     except FAILURES:
-        return smooth
-    return max(smooth, fine, key=lambda each: each.score)
+        return []
 
 
 def _score(recipe: ClassRecipe, probability: AnyNDArray) -> float:
@@ -219,14 +234,19 @@ def _score(recipe: ClassRecipe, probability: AnyNDArray) -> float:
 
 
 def _judged(
-    recipe: ClassRecipe, candidate: ModelSettings, before: SingleModel | None = None
+    recipe: ClassRecipe,
+    candidate: ModelSettings,
+    single: SingleClassifier,
+    prepares: bool = True,
 ) -> Judged:
-    """Train a candidate, and leave out each of its rows in turn.
+    """Leave out each row of a trained candidate in turn.
 
-    :param before: The component that it begins from; None: it begins anew.
+    :param prepares: Whether what predicts is prepared, from the same pass over rows.
     """
-    single = recipe.train(candidate, before=before)
-    probability = single.left_out(recipe.copies)
+    with q_once():
+        if prepares:
+            single.mixture_in_numpy()
+        probability = single.left_out(recipe.copies)
     labels = recipe.labels
     densities = np.log(probability[np.arange(len(labels)), labels])
     name = _name_of(recipe, candidate)
@@ -241,8 +261,10 @@ def _more(
     """
     if recipe.budget.left <= 0.0:
         return []
+    before = judged[place].single
     try:
-        return [_judged(recipe, candidate, judged[place].single)]
+        single = recipe.train(candidate, before=before, prepares=False)
+        return [_judged(recipe, candidate, single)]
     except FAILURES:
         return []
 

@@ -9,7 +9,8 @@ differ in their lists of candidates, and in the :class:`Rule` by which they are 
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -231,18 +232,26 @@ class Recipe:
         :param options: What ``fit`` of the single model takes beside these.
         """
         seconds = self.budget.left if seconds is None else seconds
-        steps = candidate.max_iterations
-        is_short = steps < self.settings.max_iterations
         single = self.kind(replace(candidate, max_seconds=limit_of(seconds)))
         before = self.before if before is None else before
+        with self.allowing_few_steps(single):
+            single.fit(self.X[rows], self.Y[rows], before=before, **options)
+        return single
+
+    @contextmanager
+    def allowing_few_steps(self, single: SingleModel) -> Iterator[None]:
+        """Let a component be trained for fewer steps than the user allows, without a
+        warning.
+        """
+        steps = single.settings.max_iterations
+        is_short = steps < self.settings.max_iterations
         with warnings.catch_warnings():
             if is_short:
                 warnings.filterwarnings("ignore", ".*REACHED LIMIT", ConvergenceWarning)
-            single.fit(self.X[rows], self.Y[rows], before=before, **options)
+            yield
         if is_short and single.record is not None and single.num_iterations == steps:
             done = f"This model has only {steps} steps."
             single.record = single.record._replace(converged=True, message=done)
-        return single
 
     def mix(
         self,

@@ -38,12 +38,28 @@ class SingleClassifier(SingleModel):
     """
 
     def fit(
-        self, X: AnyNDArray, Y: AnyNDArray, *, before: SingleModel | None = None
+        self,
+        X: AnyNDArray,
+        Y: AnyNDArray,
+        *,
+        before: SingleModel | None = None,
+        prepares: bool = True,
     ) -> "SingleClassifier":
+        """Train on rows X, with numbers of classes Y [N, 1].
+
+        :param before: A model of the same kind from which a warm start begins.
+        :param prepares: Whether what predicts is prepared now, or by the first
+            prediction.
+        """
         if self.settings.order is not None:
             Y = np.array(self.columns)[Y.astype(int)].astype(Y.dtype)
         self.train(self.scale_rows(X), Y, before)
+        if prepares:
+            self.mixture_in_numpy()
         return self
+
+    def finish(self, model: GPModel | Ensemble) -> None:
+        self.set_model(model)
 
     @property
     def num_classes(self) -> int:
@@ -101,21 +117,30 @@ class SingleClassifier(SingleModel):
         self, lengthscale: float, variance: float, steps: int, end: float
     ) -> "SingleClassifier":
         """Copy the trained model, and train the copy for a few steps from a kernel of
-        one lengthscale and a variance, until ``time.perf_counter`` is past an end. It
-        is not prepared to predict.
+        one lengthscale and a variance, until ``time.perf_counter`` is past an end.
         """
         other = copy.copy(self)
         model = copy_of(self.main)
         other.set_model(model)
+        other.num_iterations = 0
         kernel: Any = getattr(model.kernel, "kernels", [model.kernel])[0]
         kernel.lengthscales.assign(np.full(kernel.lengthscales.shape, lengthscale))
         kernel.variance.assign(variance)
-        steps = min(steps, self.settings.max_iterations)
-        training = replace(self.training(), max_iterations=steps)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            Trainer(training, 1, end)(model, begin_with_some=False)
+            other.go_on(min(steps, self.settings.max_iterations), end)
         return other
+
+    def go_on(self, steps: int, end: float) -> None:
+        """Train the model further, for some steps at most, until ``time.perf_counter``
+        is past an end.
+        """
+        training = replace(self.training(), max_iterations=steps)
+        model = self.main
+        record = Trainer(training, 1, end)(model, begin_with_some=False)
+        self.num_iterations += record.iterations
+        self.record = record._replace(iterations=self.num_iterations)
+        self.set_model(model)
 
     def left_out(
         self, copies: AnyNDArray | None = None, moves_sites: bool = True
