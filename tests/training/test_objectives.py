@@ -344,7 +344,7 @@ def test_q_is_computed_once_where_no_model_changes(
 def test_sites_are_found_once_where_no_model_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    labels = 1.0 * (X[:, :1] > 0.0)
+    labels = 1.0 * (X > 3.0)
     model = PEPClassification((X, labels), gpflow.kernels.RBF(), None, X[:4])
     runs = []
     infer = PEPClassification._infer
