@@ -1,5 +1,6 @@
 """Warnings of a fit, worded for users of the command: what each means for the table."""
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,8 @@ _NOT_CONVERGED = (
     "the optimiser or the sites stopped at the limit of steps; the scores may be"
     " worse than possible."
 )
-#: Of each kind of warning of the library, what it means for a row of the table of
-#: scores.
+#: What each kind of warning of the library and of NumPy means for a row of the table
+#: of scores.
 MEANINGS: dict[type[Warning], str] = {
     ConvergenceWarning: _NOT_CONVERGED,
     NotConverged: _NOT_CONVERGED,
@@ -32,12 +33,19 @@ MEANINGS: dict[type[Warning], str] = {
     AccuracyWarning: (
         "an integral of the likelihood is not exact; the scores are approximate."
     ),
+    RuntimeWarning: (  # of NumPy: overflows, divisions by 0, means of no numbers
+        "a computation met numbers that are too large, or none; the scores may be worse"
+        " than possible."
+    ),
 }
 #: In the place of what the library advises those who write programs.
 _NO_FACTOR = (
     "the model cannot be computed at the parameters that training met. Columns or rows"
     " that nearly repeat others are a likely cause."
 )
+#: SciPy's message at the limit of iterations or evaluations, and what users read.
+_LIMIT_OF_SCIPY = re.compile(r"STOP: TOTAL NO\.[A-Z,& ]+ LIMIT")
+_NO_STEPS_LEFT = "The steps ran out. A larger --max-iterations may help."
 
 
 def with_warnings(fit: Any, caught: Sequence[warnings.WarningMessage]) -> Any:
@@ -68,7 +76,8 @@ def _sentence(message: Warning | str, category: type[Warning]) -> str:
 
 def plain(message: str) -> str:
     """Word the message of a fit that failed or did not converge for users."""
-    return message.replace(NO_FACTOR, _NO_FACTOR)
+    message = message.replace(NO_FACTOR, _NO_FACTOR)
+    return _LIMIT_OF_SCIPY.sub(_NO_STEPS_LEFT, message)
 
 
 @contextmanager

@@ -23,9 +23,9 @@ from ..prior.evaluate import convert_user_code, is_plain
 from .generic import integrate, integrate_density
 
 #: Rows of a tape in eager mode. For softmax of three classes and Student's t a tape
-#: keeps 180 and 90 kB a row. 10 000 rows at once take 1.9 and .9 GB; 2000 at a time
-#: take .4 and .23 GB and 1.7 and 2 times the seconds, 1000 at a time .2 and .13 GB and
-#: 2.2 and 3.3 times.
+#: keeps 180 and 45 kB a row. 10 000 rows at once take 1.9 and .43 GB; 2000 at a time
+#: take .4 and .12 GB, 1000 at a time .2 and .06 GB. For softmax 2000 at a time take 1.7
+#: times the seconds and 1000 at a time 2.2 times.
 ROWS_OF_A_TAPE = 2000
 
 #: ``(likelihood, Y) -> Support`` for an array of targets [N, P].
