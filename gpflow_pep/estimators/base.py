@@ -323,7 +323,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         weight of at least .2 or with the largest weight.
 
         :param X: Inputs, [N, D].
-        :raises ValueError: If the columns are not those that the model was trained on.
+        :raises ValueError: If the columns differ from the columns in training.
         """
         rows = self.checked_inputs(X)
         return self.mixture_.far_rows(rows)
