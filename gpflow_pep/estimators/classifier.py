@@ -187,7 +187,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :raises ValueError: If the columns differ from the columns in training.
         """
-        best = np.argmax(self.predict_proba(X), axis=1)  # refuses what is not fitted
+        # this refuses an unfitted estimator
+        best = np.argmax(self.predict_proba(X), axis=1)
         return np.asarray(self.classes_[best])
 
     @cuts_reported()
@@ -232,7 +233,7 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     """Compute the log probability of the label of each row, [N].
 
     :raises ValueError: If a label is not one of the classes, or if the number of labels
-        is not that of the rows.
+        differs from the number of rows.
     """
     y = filled(y)
     refuse_missing(y, "label")
