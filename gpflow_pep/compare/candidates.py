@@ -111,8 +111,8 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         true = y[held_out]
         rows = X[held_out]
         if hasattr(copy, "staged_predict") and len(y) >= FEWEST_ROWS:
-            number, mean = best_stage(copy, rows, true)
-            regressor.set_params(max_iter=number)
+            stage, mean = best_stage(copy, rows, true)
+            regressor.set_params(max_iter=stage)
             return true, mean
         return true, copy.predict(rows)
 
@@ -256,8 +256,8 @@ def _baselines_of_classes(data: Cleaned, settings: Settings) -> dict[str, Any]:
         TREES: StoppedTrees(trees),
     }
     if len(data.X) <= MOST_ROWS:
-        kernel, number = settings.configurations[0]
-        points = MANY_POINTS if number == AUTO else number
+        kernel, num_inducing = settings.configurations[0]
+        points = MANY_POINTS if num_inducing == AUTO else num_inducing
         options = _options_of_points(settings)
         baselines["SVGP"] = WholeSVGP(kernel, num_inducing=points, alpha=0.0, **options)
     return baselines
@@ -288,10 +288,10 @@ def label_of(name: str) -> str:
 
 def holds_rows_out(estimator: Any) -> bool:
     """Whether ``fit`` of a candidate gets rows to hold out."""
-    each = getattr(estimator, "estimator", estimator)
-    if isinstance(each, WithSpread):
-        return each.held_out > 0.0
-    return isinstance(each, StoppedTrees)
+    inner = getattr(estimator, "estimator", estimator)
+    if isinstance(inner, WithSpread):
+        return inner.held_out > 0.0
+    return isinstance(inner, StoppedTrees)
 
 
 def is_choice(name: str) -> bool:
@@ -359,9 +359,11 @@ def _singles(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
     options = _options_of_points(settings)
     kind = _estimator(data)
     singles = {}
-    for (kernel, number), alpha in product(settings.configurations, settings.alphas):
-        name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, number))
-        model = kind(kernel, num_inducing=number, alpha=alpha, **options)
+    for (kernel, num_inducing), alpha in product(
+        settings.configurations, settings.alphas
+    ):
+        name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, num_inducing))
+        model = kind(kernel, num_inducing=num_inducing, alpha=alpha, **options)
         singles[name] = alpha, model
     return singles
 

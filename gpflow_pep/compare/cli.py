@@ -193,13 +193,13 @@ def _read(
     for line in (*notes, *(f"Warning: {warning}" for warning in cleaned.warnings)):
         click.echo(line, err=True)
     size = f"{counted(cleaned.X.shape[1], 'input')}, {len(cleaned.X)} rows"
-    for number, column in enumerate(cleaned.targets, 1):
+    for place, column in enumerate(cleaned.targets, 1):
         kind = (
             "a number"
             if cleaned.kind == "numbers"
             else f"one of {column.nunique()} classes"
         )
-        last = f" {size}." * (number == len(cleaned.targets))
+        last = f" {size}." * (place == len(cleaned.targets))
         click.echo(f"Target '{column.name}': {kind}.{last}", err=True)
     return cleaned
 
@@ -235,11 +235,9 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
 
             comparison = compare_table(cleaned, settings, after)
             for last in seen[-1:]:
-                words = "pictures and the report"
+                what = "pictures and the report"
                 show(
-                    last._replace(
-                        number=last.total, label=words, fit=None, is_fit=False
-                    )
+                    last._replace(number=last.total, label=what, fit=None, is_fit=False)
                 )
             try:
                 written = write_report(out, comparison, command=_command())
@@ -258,8 +256,8 @@ def _print_words(comparison: "Comparison") -> None:
     console = Console(
         width=None if sys.stdout.isatty() else 1000
     )  # a file has room for all of it
-    for words in word_tables(comparison):
-        console.print(drawn(comparison, words, console.width))
+    for table in word_tables(comparison):
+        console.print(drawn(comparison, table, console.width))
     for kind, text in findings(comparison):
         if text in comparison.data.warnings:
             continue  # printed before anything was trained

@@ -99,8 +99,8 @@ def _of_forecasts(comparison: Comparison) -> dict[str, Picture]:
     """Give a picture over time of each of the largest series."""
     forecasts = latest_forecasts(comparison)
     found = {}
-    for number, forecast in enumerate(forecasts, start=1):
-        name = "forecast" if number == 1 else f"forecast_{number}"
+    for place, forecast in enumerate(forecasts, start=1):
+        name = "forecast" if place == 1 else f"forecast_{place}"
         caption = (
             "The latest window: the median and the central 50% and 90% intervals of"
             f" {named(str(comparison.best))}, trained on all rows before, and what came"
@@ -205,9 +205,9 @@ def _of_numbers(comparison: Comparison) -> dict[str, Picture]:
     table = without_limits(comparison.held_out[str(comparison.best)])
     targets = comparison.data.targets
     found = {}
-    for number, y in enumerate(targets[:MOST_TARGETS], start=1):
+    for place, y in enumerate(targets[:MOST_TARGETS], start=1):
         rows = table if len(targets) == 1 else table[table["target"] == y.name]
-        name = "predictions" if number == 1 else f"predictions_{number}"
+        name = "predictions" if place == 1 else f"predictions_{place}"
         found[name] = _of_predictions(comparison, str(y.name), rows)
     if len(targets) > 1:
         return found

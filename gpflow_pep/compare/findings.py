@@ -179,8 +179,8 @@ def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
     """Find the fit of the one part that is far worse than the others, if
     there is one.
     """
-    *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
-    values = [fit.scores["nlpd"] for fit in others]
+    *usual, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
+    values = [fit.scores["nlpd"] for fit in usual]
     if len(values) < 2:
         return None
     least = np.median(values) + max(FAR, TIMES * np.ptp(values))
@@ -259,7 +259,7 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
         "advice": map(_sentence, advice),
         "folder": [_of_scorer(comparison)],
     }
-    return [(kind, text) for kind, each in texts.items() for text in each if text]
+    return [(kind, text) for kind, of_kind in texts.items() for text in of_kind if text]
 
 
 def _list(names: Sequence[str]) -> str:
@@ -310,20 +310,20 @@ def quality(comparison: Comparison) -> str:
     table = _held_out(comparison)
     if without_limits(table).empty:
         return ""
-    words = _of_classes if comparison.data.kind == "classes" else _of_numbers
+    sentences = _of_classes if comparison.data.kind == "classes" else _of_numbers
     model = named(str(comparison.best))
     fits = comparison.fits_of(str(comparison.best))
     rows, _ = comparison.settings.how_split()
     latest = without_limits(latest_rows(comparison))
     if comparison.settings.time_column is None or latest.empty:
-        text = f"On {rows}, {model} {words(comparison, table, fits)}"
+        text = f"On {rows}, {model} {sentences(comparison, table, fits)}"
         return f"{text} {usable_for(comparison)}"
     of_latest = [fit for fit in fits if fit.part == latest["part"].min()]
     text = f"Trained on all rows before {_began(comparison)}, {model}"
-    text += f" {words(comparison, latest, of_latest)}"
+    text += f" {sentences(comparison, latest, of_latest)}"
     if len(fits) > 1:
         text += f" On {rows} (all {len(fits)} windows) it"
-        text += f" {words(comparison, table, fits)}"
+        text += f" {sentences(comparison, table, fits)}"
     return f"{text} {usable_for(comparison)}"
 
 
@@ -337,13 +337,13 @@ def latest_rows(comparison: Comparison) -> pd.DataFrame:
 def _began(comparison: Comparison) -> str:
     """Word when the latest window begins: "June 2025" if all dates are first days."""
     blocks: pd.Series = comparison.data.blocks
-    first = blocks.loc[latest_rows(comparison).index].min()
-    if not isinstance(first, pd.Timestamp):
-        return f"'{blocks.name}' {in_full(first, '.10g')}"
+    start = blocks.loc[latest_rows(comparison).index].min()
+    if not isinstance(start, pd.Timestamp):
+        return f"'{blocks.name}' {in_full(start, '.10g')}"
     days = blocks.dt.normalize()
     if (days != blocks).any():
-        return f"{first:%Y-%m-%d %H:%M}"
-    return f"{first:%B %Y}" if (days.dt.day == 1).all() else f"{first:%Y-%m-%d}"
+        return f"{start:%Y-%m-%d %H:%M}"
+    return f"{start:%B %Y}" if (days.dt.day == 1).all() else f"{start:%Y-%m-%d}"
 
 
 def _mean_scores(fits: Sequence[Fit]) -> "pd.Series[float]":
@@ -573,10 +573,10 @@ def ranking(comparison: Comparison) -> str:
         )
     if best != DEFAULT and DEFAULT in comparison.losses:
         text += _why_saved(comparison, way, lowest)
-    if others := [
+    if behind := [
         str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest
     ]:
-        text += f"; {_they_are(others)} {AS_GOOD}"
+        text += f"; {_they_are(behind)} {AS_GOOD}"
         if lowest != best:
             text += f" as {named(best)}"
     better = [name for name in _better_baselines(comparison) if name != lowest]
@@ -677,7 +677,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     if len(sizes) > 2 and sizes.max() > ALONE * sizes.sum():
         least = GOOD_ALONE
     suspects = [str(name) for name in sizes.index[sizes > 0.1 * sizes.max()]]
-    for share, words, computed in _shares_explained(comparison):
+    for share, what, computed in _shares_explained(comparison):
         is_too_good = share > least and len(_held_out(comparison)) >= FEWEST_GOOD
         if not computed and not is_too_good:
             continue
@@ -685,7 +685,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
         names = _list([repr(name) for name in computed or suspects[:most_named]])
         by = f", nearly all by {names}" if names else ""
         yield (
-            f"Too good to be true? {share:.1%} of the {words}{by}. Leave out (--drop)"
+            f"Too good to be true? {share:.1%} of the {what}{by}. Leave out (--drop)"
             " inputs that are computed from the target, or that are not known when a"
             " row is predicted. If there are none, trust the scores."
         )
@@ -713,8 +713,8 @@ def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list
         return
     shares = explained(comparison).values()
     for share, y in zip(shares, comparison.data.targets):
-        words = f"variance of '{y.name}' is explained"
-        yield share, words, formula(comparison.data.X, y)
+        what = f"variance of '{y.name}' is explained"
+        yield share, what, formula(comparison.data.X, y)
 
 
 def together_or_separate(comparison: Comparison) -> str:
@@ -755,10 +755,10 @@ def counts(comparison: Comparison) -> str:
     """Word which likelihoods suit small whole numbers that a Gaussian one was compared
     on.
     """
-    y, *others = comparison.data.targets
+    y, *more = comparison.data.targets
     gaussian = comparison.likelihood in GAUSSIAN and comparison.data.kind == "numbers"
     if (
-        others
+        more
         or not gaussian
         or y.mean() >= MOST_COUNTED
         or (y < 0.0).any()
@@ -802,14 +802,14 @@ def more_rows(comparison: Comparison) -> str:
     learning = comparison.details.learning if comparison.details else {}
     if comparison.details is None or len(learning) < 2:
         return ""
-    metric, (half, whole) = comparison.metrics[0], list(learning)[-2:]
-    if unfinished := {half, whole} & {*comparison.details.unfinished}:
+    metric, (half, all_rows) = comparison.metrics[0], list(learning)[-2:]
+    if unfinished := {half, all_rows} & {*comparison.details.unfinished}:
         sizes = _list([str(size) for size in sorted(unfinished)])
         return (
             "It is not known whether more rows would help, because training on"
             f" {sizes} rows did not converge."
         )
-    change = of_rows.difference_over_rows(metric, learning[half], learning[whole])
+    change = of_rows.difference_over_rows(metric, learning[half], learning[all_rows])
     advice = (
         "no sign that more rows like these would help"
         if not change.clear
@@ -826,7 +826,7 @@ def more_rows(comparison: Comparison) -> str:
             )
         )
     )
-    text = f"With {half} instead of {whole} training rows, the {metric.heading} is"
+    text = f"With {half} instead of {all_rows} training rows, the {metric.heading} is"
     return (
         "" if np.isnan(change.error) else f"{text} {_change(metric, change)}: {advice}."
     )
@@ -840,14 +840,14 @@ def _of_scorer(comparison: Comparison) -> str:
         return ""
     held = comparison.model[-1].rows_held_
     in_model = held.in_model("the folder model")
-    words = f"{in_model}: keep it as private as the rows."
+    text = f"{in_model}: keep it as private as the rows."
     reason = why_no_scorer(comparison.model)
     if reason:
         return (
-            f"{words} There is no folder scorer for predictions without TensorFlow:"
+            f"{text} There is no folder scorer for predictions without TensorFlow:"
             f" {reason}"
         )
-    words = f"{words} {held.in_scorer('the folder scorer')}"
+    text = f"{text} {held.in_scorer('the folder scorer')}"
     if held.scorer == 0:
-        return f"{words}."
-    return f"{words}: keep it as private, too."
+        return f"{text}."
+    return f"{text}: keep it as private, too."

@@ -80,10 +80,10 @@ def begin_folder(out: Path) -> None:
     """List what a run may write, so that a later run may replace the files of one that
     was killed; and remove what such a one was writing.
     """
-    for left in unfinished_folders(out):
-        with only_writer(left) as alone:
+    for unfinished in unfinished_folders(out):
+        with only_writer(unfinished) as alone:
             if alone:
-                shutil.rmtree(left)
+                shutil.rmtree(unfinished)
     list_files(out, NAMES)
 
 

@@ -171,10 +171,10 @@ def _check_that_time_rises(times: "pd.Series[Any]") -> None:
     """Refuse numbers that may be months and years, as 1.2024 is before 2.2023."""
     if not may_be_months(times.to_numpy(dtype=np.float64)):
         return
-    number = times.dropna().iloc[0]
+    value = times.dropna().iloc[0]
     got = (
-        f"'{times.name}' with numbers such as {number:.15g}, which may be the month"
-        f" {as_month_with_point(number)}; as numbers they are not in the order of time"
+        f"'{times.name}' with numbers such as {value:.15g}, which may be the month"
+        f" {as_month_with_point(value)}; as numbers they are not in the order of time"
     )
     expected = "dates, or numbers that rise with time, such as 2023.083"
     remedy = "Write months as 2023-01, Jan 2023 or 01/2023."
@@ -283,15 +283,15 @@ def _times_and_groups(
         if kind == "other":
             continue
         values = values.dropna()
-        number = values.nunique()
+        count = values.nunique()
         is_year = kind == "number" and bool(_YEAR.fullmatch(name))
         least = 3 if is_year else MIN_ROWS
-        if (is_year or kind == "date") and number >= least:
-            times.append((is_year, values.is_monotonic_increasing, name, number))
+        if (is_year or kind == "date") and count >= least:
+            times.append((is_year, values.is_monotonic_increasing, name, count))
         elif kind in ("number", "text") and not is_year:
-            is_named = is_whose(name, number)
+            is_named = is_whose(name, count)
             if _repeats(values, targets, is_named):
-                groups.append((not is_named, -number, name))
+                groups.append((not is_named, -count, name))
     return times, groups
 
 
@@ -307,11 +307,11 @@ def _read(
     return reading.form.kind, reading.values
 
 
-def is_whose(name: str, number: int) -> bool:
+def is_whose(name: str, count: int) -> bool:
     """Whether a column of so many values has the name of an identifier."""
     if not _WHOSE.fullmatch(name):
         return False
-    return number >= _FEWEST_GROUPS or not _KIND.fullmatch(name)
+    return count >= _FEWEST_GROUPS or not _KIND.fullmatch(name)
 
 
 def _flag(setting: str, name: str, most: int, settings: Settings) -> str:
@@ -342,16 +342,20 @@ def _explains(values: "pd.Series[Any]", y: "pd.Series[Any]") -> bool:
     """Whether many values explain the target, and neighbours among numbers do
     so apart.
     """
-    values, number = values[y[values.index].notna()], values.nunique()
-    if not _FEWEST_GROUPS <= number <= len(values) / 2:
+    values, count = values[y[values.index].notna()], values.nunique()
+    if not _FEWEST_GROUPS <= count <= len(values) / 2:
         return False
     target = (pd.get_dummies(y) if y.dtype == object else y.to_frame()).loc[
         values.index
     ] * 1.0
     means = target.groupby(values).mean()
-    left = ((target - means.loc[values].to_numpy()) ** 2).sum() / (len(values) - number)
+    unexplained = ((target - means.loc[values].to_numpy()) ** 2).sum() / (
+        len(values) - count
+    )
     alike = means.corrwith(means.shift()).abs() * (values.dtype == np.float64)
-    return bool(((left < (1.0 - _EXPLAINED) * target.var()) & (alike < _ALIKE)).any())
+    return bool(
+        ((unexplained < (1.0 - _EXPLAINED) * target.var()) & (alike < _ALIKE)).any()
+    )
 
 
 def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:

@@ -63,12 +63,13 @@ def predictions_given_others(
     :return: The columns of :func:`predictions`, [N, P] each.
     """
     places = np.arange(targets.shape[1])
-    each = [
+    of_columns = [
         predictions(model, inputs, False, known=np.where(places == p, np.nan, targets))
         for p in places
     ]
     columns = {
-        name: [part[name][:, p] for p, part in enumerate(each)] for name in each[0]
+        name: [part[name][:, p] for p, part in enumerate(of_columns)]
+        for name in of_columns[0]
     }
     return {name: np.stack(values, axis=1) for name, values in columns.items()}
 
@@ -157,10 +158,10 @@ def as_cells(table: pd.DataFrame) -> pd.DataFrame:
         )
         return f"'{value}" if formula else value
 
-    words = table.select_dtypes(exclude="number").columns
-    return table.assign(**{name: table[name].map(cell) for name in words}).rename(
-        columns=cell
-    )
+    text_columns = table.select_dtypes(exclude="number").columns
+    return table.assign(
+        **{name: table[name].map(cell) for name in text_columns}
+    ).rename(columns=cell)
 
 
 def read_as_in_training(
@@ -173,8 +174,8 @@ def read_as_in_training(
     :raises ValueError: If there is no such sheet, or it is the standard input and its
         encoding has to be named.
     """
-    first = model.steps[0][1] if hasattr(model, "steps") else model
-    conventions = getattr(first, "conventions", None)
+    encoder = model.steps[0][1] if hasattr(model, "steps") else model
+    conventions = getattr(encoder, "conventions", None)
     sheet = getattr(conventions, "sheet", "")
     if "sheet" in frame.attrs and sheet and reading["sheet"] is None:
         if frame.attrs["sheet"] == sheet:

@@ -71,11 +71,11 @@ def fits_in_processes(jobs: int) -> Iterator[None]:
     with joblib.parallel_config(
         "loky", n_jobs=jobs, inner_max_num_threads=1, max_nbytes=None
     ):
-        others = joblib.Parallel(return_as="generator")(
+        results = joblib.Parallel(return_as="generator")(
             joblib.delayed(_load_on_cpu)() for _ in range(jobs)
         )
         _load()
-        list(others)
+        list(results)
         yield
 
 
@@ -232,8 +232,8 @@ def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
         yield  # only the main thread can set a signal's handler
         return
 
-    def end(number: int, _: Any) -> None:
-        _end_process(number, message)
+    def end(signal_number: int, _: Any) -> None:
+        _end_process(signal_number, message)
 
     handlers = {}
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -247,7 +247,7 @@ def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end_process(number: int, message: Callable[[], str]) -> None:
+def _end_process(signal_number: int, message: Callable[[], str]) -> None:
     """End this process and its children, whatever the terminal's state is."""
     try:
         for terminal in _terminals:
@@ -262,4 +262,4 @@ def _end_process(number: int, message: Callable[[], str]) -> None:
     finally:
         for child in multiprocessing.active_children():
             child.terminate()
-        os._exit(SHELL_CODE + number)
+        os._exit(SHELL_CODE + signal_number)

@@ -58,11 +58,11 @@ class TimeBudget:
 
     def share(self, model: str) -> float:
         """Find the time for the steps of the next fit, of a model of this name."""
-        left = self.end - time.perf_counter()
+        seconds = self.end - time.perf_counter()
         at_once = min(self.at_once, self.fits)
-        share = at_once * left / max(self.fits, 1)
+        share = at_once * seconds / max(self.fits, 1)
         self.fits -= 1
-        least = min(LEAST_SECONDS, max(left, 1e-3))  # after the end one evaluation
+        least = min(LEAST_SECONDS, max(seconds, 1e-3))  # after the end one evaluation
         return max(share - self.overhead.get(model, 0.0), least)
 
     def note(self, ended: Ended, waited: float) -> None:
@@ -115,11 +115,11 @@ def run_trials(
     When the time is over no fit begins, unless none has begun that may be saved.
     """
     outcomes: dict[Trial, Outcome] = {}
-    left = list(waiting)
-    while left:
+    waiting_trials = list(waiting)
+    while waiting_trials:
         num_before = len(outcomes)
         try:
-            _run_in_time(trials, left, budget, reports, outcomes)
+            _run_in_time(trials, waiting_trials, budget, reports, outcomes)
         except BrokenProcessPool:
             warnings.warn(
                 "A process that trained fits has ended; perhaps it ran out of memory."
@@ -128,14 +128,14 @@ def run_trials(
                 stacklevel=1,
             )
             budget.at_once = 1
-            left = [trial for trial in waiting if trial not in outcomes]
+            waiting_trials = [trial for trial in waiting if trial not in outcomes]
             with joblib.parallel_config(n_jobs=1):
-                return outcomes | run_trials(trials, left, budget, reports)
-        left = [trial for trial in waiting if trial not in outcomes]
+                return outcomes | run_trials(trials, waiting_trials, budget, reports)
+        waiting_trials = [trial for trial in waiting if trial not in outcomes]
         if len(outcomes) == num_before:
             break
         # What the fits under way took may have shown that there is time for more.
-    for trial in left:
+    for trial in waiting_trials:
         outcomes[trial] = trials.not_begun(trial)
         budget.fits -= 1
         reports.done += 1

@@ -188,8 +188,11 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
 
     if "target" in table:
         scaled = _in_units_of_spread(table).groupby("target", sort=False)
-        each = [scores(part.drop(columns="target")) for _, part in scaled]
-        return {name: float(np.mean([part[name] for part in each])) for name in each[0]}
+        of_targets = [scores(part.drop(columns="target")) for _, part in scaled]
+        return {
+            name: float(np.mean([part[name] for part in of_targets]))
+            for name in of_targets[0]
+        }
     values = {"nlpd": -float(table["log_density"].mean())}
     if "mean" in table:
         table = without_limits(table)
@@ -249,7 +252,7 @@ def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
     C].
     """
     columns = [name for name in table if name.startswith("p(")]
-    places = {name[2:-1]: number for number, name in enumerate(columns)}
+    places = {name[2:-1]: place for place, name in enumerate(columns)}
     labels = table["true"].astype(str).map(places).to_numpy()
     return labels, table[columns].to_numpy()
 
@@ -307,7 +310,7 @@ class Difference(NamedTuple):
 
 
 def difference_over_parts(
-    losses: AnyNDArray, others: AnyNDArray, ratio: float
+    losses: AnyNDArray, other_losses: AnyNDArray, ratio: float
 ) -> Difference:
     r"""Compare the losses of two models on the same parts, two or more.
 
@@ -322,7 +325,7 @@ def difference_over_parts(
     :param others: [J].
     :param ratio: The rows held out for each row trained on.
     """
-    gaps = losses - others
+    gaps = losses - other_losses
     count = len(losses)
     error = np.sqrt(1.0 / count + ratio) * np.std(gaps, ddof=1)
     limit = stats.t.ppf(1.0 - SIGNIFICANCE / 2.0, count - 1)

@@ -58,7 +58,7 @@ class TreeColumns(TransformerMixin, BaseEstimator):
 
     def transform(self, X: pd.DataFrame) -> AnyNDArray:
         """Turn a table into numbers, [N, number of columns]."""
-        words: list[AnyNDArray] = []
+        text_columns: list[AnyNDArray] = []
         numbers: list[AnyNDArray] = []
         for name, column in read_columns(X, self.formats).items():
             learnt = self.encoder_.encodings_[name]
@@ -66,11 +66,11 @@ class TreeColumns(TransformerMixin, BaseEstimator):
             gap = column.isna().to_numpy()
             if kind == "text":
                 codes = pd.Index(learnt.categories).get_indexer(column)
-                words.append(np.where(codes < 0, np.nan, codes))
+                text_columns.append(np.where(codes < 0, np.nan, codes))
                 continue
             encoded = encode(name, column, kind, learnt._replace(missing=False))
             numbers += [np.where(gap, np.nan, values) for _, values in encoded]
-        return np.array([*words, *numbers], dtype=np.float64).T
+        return np.array([*text_columns, *numbers], dtype=np.float64).T
 
 
 def best_stage(trees: Any, X: AnyNDArray, y: AnyNDArray) -> tuple[int, AnyNDArray]:
@@ -114,8 +114,8 @@ class StoppedTrees(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         rest = ~held_out
         if len(y) >= FEWEST_ROWS and len(np.unique(y[rest])) == len(np.unique(y)):
             copy = clone(trees).fit(X[rest], y[rest])
-            number, _ = best_stage(copy, X[held_out], y[held_out])
-            trees.set_params(max_iter=number)
+            stages, _ = best_stage(copy, X[held_out], y[held_out])
+            trees.set_params(max_iter=stages)
         self.trees_ = trees.fit(X, y)
         self.classes_ = self.trees_.classes_
         return self

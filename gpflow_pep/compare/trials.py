@@ -162,8 +162,10 @@ class Trials:
             train = train[np.argsort(place.to_numpy(), kind="stable")]
         train = np.sort(train[: int(trial.fraction * len(train))])
         outcome = self._scored(self.train(trial, train, seconds), test)
-        first = self.settings.details and trial.part == 1 and trial.fraction == 1.0
-        return outcome if first else outcome._replace(pipeline=None)
+        with_details = (
+            self.settings.details and trial.part == 1 and trial.fraction == 1.0
+        )
+        return outcome if with_details else outcome._replace(pipeline=None)
 
     def _scored(self, outcome: Outcome, test: AnyNDArray) -> Outcome:
         """Score the rows of a part by what was trained on others."""

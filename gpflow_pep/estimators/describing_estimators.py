@@ -136,14 +136,16 @@ def _construct_mixture(
     kind: type[SingleModel], described: dict[str, Described], load: Loader
 ) -> Any:
     if "columns" in described:
-        parts = [_construct_mixture(kind, each, load) for each in described["columns"]]
+        mixtures = [
+            _construct_mixture(kind, item, load) for item in described["columns"]
+        ]
         values = {name: load(described[name]) for name in _COLUMNS}
-        return ColumnMixture(tuple(parts), **values)
+        return ColumnMixture(tuple(mixtures), **values)
     mixed = load(described["mixed"])
     if mixed["recalibration"] is not None:
         mixed["recalibration"] = Recalibration(**mixed["recalibration"])
     settings = _construct_settings(described["settings"], load)
-    singles = [_construct_single(kind, each, load) for each in described["components"]]
+    singles = [_construct_single(kind, item, load) for item in described["components"]]
     return Mixture(tuple(singles), settings, **mixed)
 
 
@@ -201,8 +203,8 @@ def _construct_single(
 def _construct_ensemble(described: dict[str, Described], load: Loader) -> Ensemble:
     models = [_construct_model(component, load) for component in described["models"]]
     near = [values and NearRows(*values) for values in described["near"]]
-    parts = [models[place] for place in described["components"]]
-    return Ensemble(parts, load(described["weights"]), near=near)
+    members = [models[place] for place in described["components"]]
+    return Ensemble(members, load(described["weights"]), near=near)
 
 
 def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Described]:

@@ -81,23 +81,23 @@ def _scorer_files(estimator: Any) -> SavedFiles:
     estimators that it cannot predict with.
     """
     steps = _steps_of(estimator)
-    first = steps[0]
+    encoder = steps[0]
     last = steps[-1]
     scalers = [step for step in steps if type(step) is StandardScaler]
-    names = getattr(first, "feature_names_in_", None)
+    names = getattr(encoder, "feature_names_in_", None)
     describe = Describer(values=True)
     mixture = last.mixture_
     columns = conventions = None
-    if isinstance(first, TableEncoder):
-        columns = _columns(first)
-        conventions = first.conventions and first.conventions._asdict()
+    if isinstance(encoder, TableEncoder):
+        columns = _columns(encoder)
+        conventions = encoder.conventions and encoder.conventions._asdict()
     content = {
-        "components": [_component(each, describe) for each in mixture.components],
+        "components": [_component(single, describe) for single in mixture.components],
         "mixed": describe_mixing(mixture, describe),
         "scalers": [describe_scaler(scaler, describe) for scaler in scalers],
         "columns": columns,
         "conventions": conventions,
-        "num_columns": first.n_features_in_,
+        "num_columns": encoder.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
         "labels": describe(getattr(last, "classes_", None), "classes_"),
         "training_rows": last.rows_held_.in_scorer(),

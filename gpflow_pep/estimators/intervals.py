@@ -92,8 +92,8 @@ def fold_scores(
     scores = np.empty(y.shape)
     copies = copies_of(X, Y)
     for train_rows, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
-        others = train_rows[~np.isin(copies[train_rows], copies[test])]
-        mixture = train(X[others], Y[others])
+        kept = train_rows[~np.isin(copies[train_rows], copies[test])]
+        mixture = train(X[kept], Y[kept])
         scores[test] = np.abs(mixture.predictive(X[test]).normal_scores(y[test]))
     return scores
 

@@ -38,10 +38,10 @@ class RowsHeld(NamedTuple):
         """Write how many rows are in the folder of ``export_numpy``."""
         return self._in_words(self.scorer, folder)
 
-    def _in_words(self, number: int, folder: str) -> str:
+    def _in_words(self, count: int, folder: str) -> str:
         rows = counted(self.training, "training row")
-        verb = "is" if number == 1 else "are"
-        return f"{number} of {rows} {verb} in {folder}"
+        verb = "is" if count == 1 else "are"
+        return f"{count} of {rows} {verb} in {folder}"
 
 
 def count_rows_held(singles: Iterable[SingleModel], X: AnyNDArray) -> RowsHeld:

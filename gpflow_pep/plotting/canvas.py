@@ -99,9 +99,9 @@ def tidy(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def color_of(number: int) -> str:
+def color_of(place: int) -> str:
     """Choose the colour of the line, class or set with a number."""
-    return PALETTE[number % len(PALETTE)]
+    return PALETTE[place % len(PALETTE)]
 
 
 def halo() -> list[Any]:
@@ -151,13 +151,13 @@ def check_spread(name: str, values: AnyNDArray) -> AnyNDArray:
     return values
 
 
-def as_names(kind: str, names: Sequence[Any] | None, number: int) -> list[str]:
+def as_names(kind: str, names: Sequence[Any] | None, size: int) -> list[str]:
     """Give a name for each of some classes or inputs, as text: the user's, or kind and
     number.
     """
     if names is None:
-        return [f"{kind} {place}" for place in range(number)]
-    if isinstance(names, str) or len(names) != number:
+        return [f"{kind} {place}" for place in range(size)]
+    if isinstance(names, str) or len(names) != size:
         got = repr(names) if isinstance(names, str) else counted(len(names), "name")
-        raise refusal("names", got, f"{number}, one for each {kind}", "Pass a list.")
+        raise refusal("names", got, f"{size}, one for each {kind}", "Pass a list.")
     return [str(name) for name in names]

@@ -112,8 +112,8 @@ def confusion_matrix(
     style["xticks_rotation"] = 90.0 if size * max(map(len, texts)) > 45 else 0.0
     display = sklearn.metrics.ConfusionMatrixDisplay(fractions, display_labels=texts)
     display.plot(include_values=few, ax=ax, colorbar=False, **style)
-    for cell, number in zip(display.text_.flat if few else (), counts.flat):
-        cell.set_text(canvas.count(int(number)) if number else "")
+    for cell, count in zip(display.text_.flat if few else (), counts.flat):
+        cell.set_text(canvas.count(int(count)) if count else "")
     shown = range(0, size, 1 if few else -(-size // 8))
     ax.set(xticks=shown, xticklabels=texts[:: shown.step])
     ax.set(yticks=shown, yticklabels=texts[:: shown.step])
@@ -185,12 +185,12 @@ def decision_boundary(
     _draw_probability(ax, grid, P)
     style: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     style |= {"markersize": 5.0} if len(X) < 1000 else {"markersize": 2.5, "alpha": 0.5}
-    for number, label in enumerate(classes):
-        color = canvas.color_of(number)
-        marker = MARKERS[number % len(MARKERS)]
+    for place, label in enumerate(classes):
+        color = canvas.color_of(place)
+        marker = MARKERS[place % len(MARKERS)]
         rows = X[labels == label].T
         ax.plot(
-            *rows, marker, color=color, label=texts[number], rasterized=True, **style
+            *rows, marker, color=color, label=texts[place], rasterized=True, **style
         )
     for points in inducing:
         _draw_inducing(ax, points)
@@ -257,7 +257,7 @@ def _draw_probability(ax: Any, grid: Sequence[AnyNDArray], P: AnyNDArray) -> Non
     shape = grid[0].shape
     size = P.shape[1]
     extent = (grid[0].min(), grid[0].max(), grid[1].min(), grid[1].max())
-    colors = np.array([to_rgb(canvas.color_of(number)) for number in range(size)])
+    colors = np.array([to_rgb(canvas.color_of(place)) for place in range(size)])
     # The least that the highest probability of C classes can be is 1 / C: white.
     strength = 0.45 * (P.max(axis=1, keepdims=True) - 1.0 / size) / (1.0 - 1.0 / size)
     image = 1.0 - np.clip(strength, 0.0, 1.0) * (1.0 - colors[np.argmax(P, axis=1)])
@@ -265,8 +265,8 @@ def _draw_probability(ax: Any, grid: Sequence[AnyNDArray], P: AnyNDArray) -> Non
     ax.imshow(
         image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear"
     )
-    for number in range(size if size > 2 else 1):
-        lead = (P[:, number] - np.delete(P, number, axis=1).max(axis=1)).reshape(shape)
+    for place in range(size if size > 2 else 1):
+        lead = (P[:, place] - np.delete(P, place, axis=1).max(axis=1)).reshape(shape)
         ax.contour(*grid, lead, levels=[0.0], colors=[INK], linewidths=1.4)
     if size == 2:
         style: dict[str, Any] = {

@@ -200,12 +200,12 @@ def regression_1d(
     if data is None:
         data = {}
     pairs = data if isinstance(data, Mapping) else {"data": data}
-    for number, (name, pair) in enumerate(pairs.items()):
+    for place, (name, pair) in enumerate(pairs.items()):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{type(pair).__name__} for {name!r}"
             raise refusal("data", got, "a pair of inputs and targets", "Pass (x, y).")
         inputs, targets = as_vectors(inputs=pair[0], targets=pair[1])
-        color, marker = (canvas.color_of(number), "x") if number else (TRAIN, ".")
+        color, marker = (canvas.color_of(place), "x") if place else (TRAIN, ".")
         alpha = float(
             np.clip(3.0 * FEW / len(inputs), 0.05, 0.9)
         )  # fainter the more there are

@@ -150,17 +150,17 @@ def find_conventions(
 def _orders_of(cells: Iterable[str]) -> Iterator[str]:
     """Give the order of each date of which one alone is possible."""
     for match in _DAY_AND_MONTH.finditer("\n".join(cells)):
-        first = int(match[1])
+        leading = int(match[1])
         second = int(match[3])
         mark = match[2]
         short = match[4]
         # 21-01-05 may be of 2021.
         may_be_year = mark == "-" and short is not None and int(short) <= 31
-        if second <= 12 and (mark == "." or (first > 12 and not may_be_year)):
+        if second <= 12 and (mark == "." or (leading > 12 and not may_be_year)):
             yield "dmy"
-        if first <= 12 < second:
+        if leading <= 12 < second:
             yield "mdy"
-        if short and first > 31:
+        if short and leading > 31:
             yield "ymd"
 
 
@@ -187,8 +187,8 @@ def _proof(cell: str) -> str:
 
 def _most(counts: "Counter[str]") -> str:
     """Give the one with the highest count; empty where there are several."""
-    (first, most), (_, second) = counts.most_common(2)
-    return first if most > second else ""
+    (commonest, most), (_, second) = counts.most_common(2)
+    return commonest if most > second else ""
 
 
 #: Numbers of nines, which stand for "missing" where no cell can be empty.
@@ -218,25 +218,25 @@ def find_sentinels(column: "pd.Series[Any]") -> tuple[float, ...]:
     """
     values = column.dropna().to_numpy(dtype=np.float64)
     are_nines = np.isin(values, _NINES)
-    others = values[~are_nines]
-    if not are_nines.any() or len(others) < len(values) / 2 or np.ptp(others) == 0.0:
+    plain = values[~are_nines]
+    if not are_nines.any() or len(plain) < len(values) / 2 or np.ptp(plain) == 0.0:
         return ()
     numbers, counts = np.unique(values[are_nines], return_counts=True)
     repeated = numbers[counts >= FEWEST]
-    return tuple(float(number) for number in repeated if _is_outside(number, others))
+    return tuple(float(value) for value in repeated if _is_outside(value, plain))
 
 
-def _is_outside(number: float, others: npt.NDArray[np.float64]) -> bool:
-    low = float(np.min(others))
-    high = float(np.max(others))
+def _is_outside(value: float, plain: npt.NDArray[np.float64]) -> bool:
+    low = float(np.min(plain))
+    high = float(np.max(plain))
     width = high - low
-    if number < 0.0 <= low and (number < -99.0 or width <= 99.0):
+    if value < 0.0 <= low and (value < -99.0 or width <= 99.0):
         return True
-    is_even = np.subtract(*np.quantile(others, [0.75, 0.25])) >= width / 20.0
-    distance = max(low - number, number - high)
+    is_even = np.subtract(*np.quantile(plain, [0.75, 0.25])) >= width / 20.0
+    distance = max(low - value, value - high)
     return (
         bool(is_even)
-        and len(np.unique(others)) >= 5
+        and len(np.unique(plain)) >= 5
         and distance > _LEAST_DISTANCE * width
     )
 

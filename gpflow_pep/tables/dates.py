@@ -118,15 +118,15 @@ def find_period(cells: Iterable[str]) -> str:
         have it; else nothing.
     """
     cells = iter(cells)
-    first = next(filter(_has_digit, cells), "")
-    suitable = [form for form in PERIODS.values() if form.match(first)]
+    sample = next(filter(_has_digit, cells), "")
+    suitable = [form for form in PERIODS.values() if form.match(sample)]
     if not suitable:
         return ""
-    words = {first, *filter(_has_digit, cells)}
+    samples = {sample, *filter(_has_digit, cells)}
     for form in suitable:
-        if all(_date_of(word, form.example, _FIRST_YEAR) for word in words):
+        if all(_date_of(word, form.example, _FIRST_YEAR) for word in samples):
             plain_number = form.example == _MONTH_WITH_POINT and not any(
-                word.startswith("0") for word in words
+                word.startswith("0") for word in samples
             )
             return "" if plain_number else form.example
     return ""
@@ -161,9 +161,9 @@ def may_be_months(numbers: npt.NDArray[np.float64]) -> bool:
     )
 
 
-def as_month_with_point(number: float) -> str:
+def as_month_with_point(value: float) -> str:
     """Write 1.202 as 01.2020."""
-    return f"{number:07.4f}"
+    return f"{value:07.4f}"
 
 
 def is_month_with_point(pattern: str) -> bool:
@@ -234,49 +234,49 @@ def _date_of(word: str, name: str, first_year: int | None) -> str | None:
         match = form.match(word)
         if match is None:
             continue
-        parts = {group: text for group, text in match.groupdict().items() if text}
-        if "iso" in parts:
-            return parts["iso"]
-        if "first" in parts:
-            parts |= _in_order(parts, name)
-        return _as_iso(parts, first_year)
+        fields = {group: text for group, text in match.groupdict().items() if text}
+        if "iso" in fields:
+            return fields["iso"]
+        if "first" in fields:
+            fields |= _in_order(fields, name)
+        return _as_iso(fields, first_year)
     return None
 
 
-def _in_order(parts: dict[str, str], order: str) -> dict[str, str]:
+def _in_order(fields: dict[str, str], order: str) -> dict[str, str]:
     """Name which number is the day, which the month and which the year; none if the
     order does not suit.
     """
-    numbers = parts["first"], parts["second"], parts["third"]
-    if len(parts["first"]) == 4:
+    numbers = fields["first"], fields["second"], fields["third"]
+    if len(fields["first"]) == 4:
         order = "ymd"
-    elif len(parts["third"]) == 4 and order == "ymd":
+    elif len(fields["third"]) == 4 and order == "ymd":
         return {}
     names = {"d": "day", "m": "month", "y": "year"}
-    return {names[letter]: number for letter, number in zip(order, numbers)}
+    return {names[letter]: value for letter, value in zip(order, numbers)}
 
 
-def _as_iso(parts: dict[str, str], first_year: int | None) -> str | None:
-    year = parts.get("year", "")
+def _as_iso(fields: dict[str, str], first_year: int | None) -> str | None:
+    year = fields.get("year", "")
     if len(year) == 2 and first_year is not None:
         year = str(first_year + (int(year) - first_year) % 100)
     if len(year) != 4:
         return None
-    if "week" in parts:
+    if "week" in fields:
         try:
-            monday = datetime.date.fromisocalendar(int(year), int(parts["week"]), 1)
+            monday = datetime.date.fromisocalendar(int(year), int(fields["week"]), 1)
         except ValueError:  # week 0, or 53 of a year that has 52
             return None
         return monday.isoformat()
-    month = int(parts.get("month", 0))
-    if "quarter" in parts:
-        month = 3 * int(parts["quarter"]) - 2
-    if "name" in parts:
-        month = _NUMBER_OF_MONTH.get(parts["name"].lower(), 0)
+    month = int(fields.get("month", 0))
+    if "quarter" in fields:
+        month = 3 * int(fields["quarter"]) - 2
+    if "name" in fields:
+        month = _NUMBER_OF_MONTH.get(fields["name"].lower(), 0)
     if not 1 <= month <= 12:
         return None
-    day = int(parts.get("day", 1))
-    return f"{year}-{month:02}-{day:02}{_time(parts.get('time'))}"
+    day = int(fields.get("day", 1))
+    return f"{year}-{month:02}-{day:02}{_time(fields.get('time'))}"
 
 
 # Columns of many days have few times.

@@ -115,9 +115,9 @@ def learn(
     if kind == "text":
         counts = column.value_counts()
         frequent = counts[counts >= min_count].sort_index().nlargest(max_categories)
-        words = tuple(sorted(frequent.index))
+        categories = tuple(sorted(frequent.index))
         rare = tuple(counts.drop(frequent.index).index[:_MAX_RARE])
-        return Encoding(missing, categories=words, others=bool(rare), rare=rare)
+        return Encoding(missing, categories=categories, others=bool(rare), rare=rare)
     values = column.dropna().to_numpy()
     if not len(values):
         return Encoding(missing)
@@ -135,22 +135,22 @@ def encode(
     missing = column.isna().to_numpy()
     values = column.to_numpy()
     if kind == "text":
-        parts = [
+        columns = [
             (f"{name}={category}", values == category) for category in learnt.categories
         ]
         if learnt.others:
-            others = ~missing & ~column.isin(learnt.categories).to_numpy()
-            parts.append((f"{name}=(other)", others))
+            unseen = ~missing & ~column.isin(learnt.categories).to_numpy()
+            columns.append((f"{name}=(other)", unseen))
     else:
         values = np.where(missing, learnt.median, values)
-        parts = [(name, values)]
+        columns = [(name, values)]
         for cycle in learnt.cycles:
             angle = 2.0 * np.pi * values / CYCLES[cycle]
-            parts.append((f"{name}: sine of {cycle}", np.sin(angle)))
-            parts.append((f"{name}: cosine of {cycle}", np.cos(angle)))
+            columns.append((f"{name}: sine of {cycle}", np.sin(angle)))
+            columns.append((f"{name}: cosine of {cycle}", np.cos(angle)))
     if learnt.missing:
-        parts.append((f"{name} missing", missing))
-    return parts
+        columns.append((f"{name} missing", missing))
+    return columns
 
 
 def encode_table(
@@ -201,7 +201,7 @@ def unusual_cells(
         found = unusual_in(column, formats[name].kind, encodings[name])
         for row, remark in found.items():
             remarks[row].append(f"{name} {remark}")
-    return ["; ".join(parts) for parts in remarks]
+    return ["; ".join(of_row) for of_row in remarks]
 
 
 def unusual_in(column: "pd.Series[Any]", kind: str, learnt: Encoding) -> dict[int, str]:

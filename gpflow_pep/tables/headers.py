@@ -77,39 +77,39 @@ def _lacks_names(rows: Rows) -> bool:
     numbers in equal steps, are names, such as years. Where a number is in the row twice
     there are no names, and its numbers may be anything.
     """
-    first, *below = [
+    heads, *below = [
         [cell.strip() for cell in row] for row in rows if any(map(str.strip, row))
     ]
     if (
         len(below) < _LEAST_ROWS
-        or len(first) < 2
-        or any(len(row) != len(first) for row in below)
+        or len(heads) < 2
+        or any(len(row) != len(heads) for row in below)
     ):
         return False
-    numbers = [number for number in map(as_number, first) if number is not None]
+    numbers = [value for value in map(as_number, heads) if value is not None]
     margin = MARGIN if len(set(numbers)) == len(numbers) else np.inf
     if not all(
-        _is_like(cell, column, margin) for cell, column in zip(first, zip(*below))
+        _is_like(cell, column, margin) for cell, column in zip(heads, zip(*below))
     ):
         return False
-    words = len(list(filter(None, first))) - len(numbers)
-    return bool(numbers) and (words > 0 or not _are_names(numbers))
+    num_words = len(list(filter(None, heads))) - len(numbers)
+    return bool(numbers) and (num_words > 0 or not _are_names(numbers))
 
 
 def _is_like(cell: str, column: Sequence[str], margin: float) -> bool:
     """Whether a cell is one like those below it, a number up to a margin."""
-    words = [word for word in column if word]
-    if not cell or cell in words:
-        return bool(words)
+    filled = [word for word in column if word]
+    if not cell or cell in filled:
+        return bool(filled)
     value = as_number(cell)
     if value is None:
-        digits = [re.sub(r"\d", "0", word) for word in (cell, *words)]
+        digits = [re.sub(r"\d", "0", word) for word in (cell, *filled)]
         return (
             bool(re.fullmatch(r"[0/.:\- T]*0[0/.:\- T]*", digits[0]))
             and digits[0] in digits[1:]
         )
-    numbers = [number for number in map(as_number, words) if number is not None]
-    if len(numbers) < 0.9 * len(words) or not numbers:
+    numbers = [number for number in map(as_number, filled) if number is not None]
+    if len(numbers) < 0.9 * len(filled) or not numbers:
         return False
     low = min(numbers)
     high = max(numbers)
@@ -169,7 +169,7 @@ def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
     for name in names:
         new = name
         if counts[name] > 1:
-            numbered = (f"{name} ({number})" for number in count(1))
+            numbered = (f"{name} ({place})" for place in count(1))
             new = next(one for one in numbered if one not in used)
             renamed[name].append(repr(new))
         used.add(new)

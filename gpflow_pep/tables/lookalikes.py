@@ -78,5 +78,9 @@ def _have_two_orders(values: Iterable[str]) -> bool:
     """Whether all are dates, but not in one order."""
     if not all(map(has_order, values)):
         return False
-    first, second = (read_dates(values, order).notna() for order in ("dmy", "mdy"))
-    return bool(np.all(first | second)) and not (first.all() or second.all())
+    day_first, month_first = (
+        read_dates(values, order).notna() for order in ("dmy", "mdy")
+    )
+    if day_first.all() or month_first.all():
+        return False
+    return bool(np.all(day_first | month_first))

@@ -44,6 +44,6 @@ def _joined(notes: list[Note]) -> str:
         detail = f" ({note.detail})" if note.detail else ""
         named.append(f"'{note.column}'{detail}")
     more = len(notes) - len(named)
-    others = f" and {more} more" if more else ""
+    rest = f" and {more} more" if more else ""
     what = notes[0].together.replace("{}", f"{len(notes)} columns")
-    return f"{what}: {', '.join(named)}{others}."
+    return f"{what}: {', '.join(named)}{rest}."

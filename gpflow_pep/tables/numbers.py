@@ -103,8 +103,8 @@ def _expressions(decimal: str, thousands: str) -> list[re.Pattern[str]]:
     grouped = [
         rf"[1-9][0-9]{{0,2}}(?:{re.escape(mark)}[0-9]{{3}})+" for mark in thousands
     ]
-    whole = "|".join([*grouped, "[0-9]+"])
-    digits = rf"(?:(?:{whole})(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    integer = "|".join([*grouped, "[0-9]+"])
+    digits = rf"(?:(?:{integer})(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
     return [re.compile(form.expression.replace(_DIGITS, digits)) for form in FORMS]
 
 
@@ -117,34 +117,34 @@ def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
     cell = cell.translate(_SPELLED).strip()
     matches = (known.fullmatch(cell) for known in _expressions(decimal, thousands))
     match = next(filter(None, matches), None)
-    parts = match.groupdict("") if match else {}
-    if "number_beyond" in parts:
-        return read_quantity(parts["number_beyond"], decimal, thousands)
-    if "hours" in parts:
-        return Quantity(_hours(parts), HOURS)
-    if "number" not in parts:
+    fields = match.groupdict("") if match else {}
+    if "number_beyond" in fields:
+        return read_quantity(fields["number_beyond"], decimal, thousands)
+    if "hours" in fields:
+        return Quantity(_hours(fields), HOURS)
+    if "number" not in fields:
         return NO_NUMBER
-    unit = parts["unit"]
-    if len(unit) == 1 and unit.isupper() and not parts["space"]:
+    unit = fields["unit"]
+    if len(unit) == 1 and unit.isupper() and not fields["space"]:
         return NO_NUMBER  # 1A, 2A: names
-    digits = parts["number"].translate(str.maketrans("", "", thousands))
+    digits = fields["number"].translate(str.maketrans("", "", thousands))
     value = float(digits.replace(decimal, "."))
-    if parts["sign"] in ("-", "("):
+    if fields["sign"] in ("-", "("):
         value = -value
-    money = parts["money"]
+    money = fields["money"]
     return Quantity(value, f"{money} {unit}".strip())
 
 
-def _hours(parts: dict[str, str]) -> float:
+def _hours(fields: dict[str, str]) -> float:
     """Count the hours since midnight, or of a duration."""
-    hours = int(parts["hours"])
-    half = parts.get("half", "").lower()
+    hours = int(fields["hours"])
+    half = fields.get("half", "").lower()
     if half:
         hours %= 12
     if half == "p":
         hours += 12
-    minutes = float(parts["minutes"] or 0)
-    seconds = float((parts["seconds"] or "0").replace(",", "."))
+    minutes = float(fields["minutes"] or 0)
+    seconds = float((fields["seconds"] or "0").replace(",", "."))
     return hours + minutes / 60.0 + seconds / 3600.0
 
 

@@ -141,16 +141,16 @@ def _typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
     if ways and ways | marks <= {*_TRUTH}:
         return pd.Series([_TRUTH[cell] for cell in cells], column.index)
     text = column.where(column != "", None)
-    whole = all(map(WHOLE.fullmatch, ways))
-    are_numbers = whole or _are_plain(ways, decimal)
+    all_whole = all(map(WHOLE.fullmatch, ways))
+    are_numbers = all_whole or _are_plain(ways, decimal)
     if not are_numbers or may_be_classes(marks, values):
         return text
-    if whole and not marks:
+    if all_whole and not marks:
         try:
             return pd.Series(list(map(int, cells)), column.index, dtype=np.int64)
         except OverflowError:
             pass  # numbers of floating point hold more
-    if whole and any(map(is_large_label, values)):
+    if all_whole and any(map(is_large_label, values)):
         return text
     return pd.Series(_floats(cells, marks, decimal or "."), column.index)
 
@@ -165,7 +165,7 @@ def _are_plain(numbers: Iterable[str], decimal: str) -> bool:
     """Whether all are plain numbers with the decimal mark; if it is not known, they
     have none, as 1e-05.
     """
-    if not decimal and any("." in number for number in numbers):
+    if not decimal and any("." in text for text in numbers):
         return False
     return all(map(PLAIN[decimal or "."].fullmatch, numbers))
 
@@ -198,10 +198,10 @@ def _rows(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row
     """Cut into rows of cells, with their lines, which count from 1."""
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
-        for number, line in enumerate(lines, 1):
+        for row, line in enumerate(lines, 1):
             if line:
                 cells = next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
-                yield number, tuple(cells)
+                yield row, tuple(cells)
         return
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)

@@ -240,12 +240,12 @@ def how_read(reading: Reading) -> Iterator[Note]:
         yield _about_dates(reading)
     else:
         yield from _about_numbers(reading)
-    others = [word for word in form.missing if word not in reading.known.missing]
-    if others:
+    new_missing = [word for word in form.missing if word not in reading.known.missing]
+    if new_missing:
         yield reading.note(
-            f": {_are(others)} read as missing.",
+            f": {_are(new_missing)} read as missing.",
             "have words that are read as missing",
-            listed(others),
+            listed(new_missing),
         )
 
 

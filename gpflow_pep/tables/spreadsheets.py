@@ -157,11 +157,11 @@ def _without_marks(column: "pd.Series[Any]") -> "pd.Series[Any]":
     class.
     """
     is_text = column.map(lambda cell: isinstance(cell, str))
-    others = column[~is_text].dropna()
-    if not len(others) or not column[is_text].isin(MARKS).all():
+    numbers = column[~is_text].dropna()
+    if not len(numbers) or not column[is_text].isin(MARKS).all():
         return column.infer_objects()
-    if kind_of_type(others) == "number" and may_be_classes(
-        column[is_text], others.tolist()
+    if kind_of_type(numbers) == "number" and may_be_classes(
+        column[is_text], numbers.tolist()
     ):
         return column
     return column.where(~is_text, None).infer_objects()

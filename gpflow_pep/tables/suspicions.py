@@ -92,11 +92,11 @@ def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
             continue
         terms = inputs.to_numpy()
         target = rows[y.name].to_numpy()
-        for number in range(2, min(inputs.shape[1], 3) + 1):
+        for size in range(2, min(inputs.shape[1], 3) + 1):
             with warnings.catch_warnings():
                 # Fewer columns than asked for are enough, or columns repeat others.
                 warnings.filterwarnings("ignore", "Orthogonal matching pursuit ended")
-                weights = orthogonal_mp(terms, target, n_nonzero_coefs=number)
+                weights = orthogonal_mp(terms, target, n_nonzero_coefs=size)
             if np.sum((target - terms @ weights) ** 2) < _LEFT:
                 return [str(name) for name in inputs.columns[np.abs(weights) > 0.01]]
     return []
@@ -108,9 +108,9 @@ def _disguise(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> s
     if 2 * there.sum() >= len(y):
         values = column[there]
         target = y[there]
-        number = target.nunique()
+        levels = target.nunique()
         pairs = pd.DataFrame({"value": values, "target": target}).drop_duplicates()
-        if 2 <= number <= len(target) // 3 and values.nunique() == number == len(pairs):
+        if 2 <= levels <= len(target) // 3 and values.nunique() == levels == len(pairs):
             return (
                 f"has another value for each value of the target '{y.name}', and no"
                 " other"
@@ -150,8 +150,8 @@ def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     and 1, in the least distance.
     """
     distance = np.abs(values - np.median(values))
-    parts = [part for part in (values, values[distance > 0.0]) if len(part)]
-    scales = [stats.median_abs_deviation(part, scale="normal") for part in parts]
+    groups = [group for group in (values, values[distance > 0.0]) if len(group)]
+    scales = [stats.median_abs_deviation(group, scale="normal") for group in groups]
     least = np.min(distance[distance > 0.0], initial=np.inf)
     return distance / next(filter(None, (*scales, least)))
 
@@ -192,16 +192,19 @@ def _marks(column: "pd.Series[Any]") -> Iterator[str]:
     """Name a number that is repeated outside all others: it may stand for no value."""
     values = column.dropna().to_numpy()
     for mark in dict.fromkeys((np.min(values), np.max(values))) if len(values) else ():
-        others = values[values != mark]
-        count = len(values) - len(others)
-        if not FEWEST <= count <= len(values) / 2 or len(np.unique(others)) < MIN_ROWS:
+        unmarked = values[values != mark]
+        count = len(values) - len(unmarked)
+        if (
+            not FEWEST <= count <= len(values) / 2
+            or len(np.unique(unmarked)) < MIN_ROWS
+        ):
             continue
-        distance = np.min(np.abs(others - mark))
-        if distance > _MARK_GAP * np.ptp(others) or mark < 0.0 <= np.min(others):
+        distance = np.min(np.abs(unmarked - mark))
+        if distance > _MARK_GAP * np.ptp(unmarked) or mark < 0.0 <= np.min(unmarked):
             yield (
                 f"Column '{column.name}' is {mark:g} in {count} of {len(values)} rows,"
                 " outside the range of all others, which are between"
-                f" {np.min(others):g} and {np.max(others):g}. If it means a missing"
+                f" {np.min(unmarked):g} and {np.max(unmarked):g}. If it means a missing"
                 f" value, pass --missing={mark:g} (in Python missing=)."
             )
 
@@ -223,14 +226,14 @@ def stuck(column: "pd.Series[Any]") -> Iterator[str]:
     if long.sum() > FEWEST or len(np.unique(numbers[~long])) < MIN_ROWS:
         return
     for run in np.flatnonzero(long):
-        first = starts[run]
+        begin = starts[run]
         length = lengths[run]
         others = (
             part for part in (~long, ~long & (numbers == numbers[run])) if part.any()
         )
         equal = max(1.0 - np.sum(part) / lengths[part].sum() for part in others)
         if len(values) * (_ALIKE * equal) ** (length - 1) < _CHANCE:
-            rows = f"{column.index[first]} to {column.index[first + length - 1]}"
+            rows = f"{column.index[begin]} to {column.index[begin + length - 1]}"
             yield (
                 f"Column '{column.name}' is {numbers[run]:g} in {length} rows one"
                 f" after another, {rows} (rows count from 0), and changes between"

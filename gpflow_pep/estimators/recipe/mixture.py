@@ -55,7 +55,7 @@ class Mixture:
     @property
     def mixes_outputs(self) -> bool:
         """Whether columns of y are mixtures of common functions."""
-        return any(part.mixes_outputs for part in self.components)
+        return any(single.mixes_outputs for single in self.components)
 
     @cuts_reported()
     def predictive(
@@ -65,17 +65,19 @@ class Mixture:
 
         :param known: Known targets of the rows, [N, P], NaN for others.
         """
-        return self.mixed([part.predictive(rows, known) for part in self.components])
+        return self.mixed(
+            [single.predictive(rows, known) for single in self.components]
+        )
 
     @cuts_reported()
     def predictive_of_f(self, rows: AnyNDArray) -> Predictive:
         """Predict f."""
-        return self.mixed([part.predictive_of_f(rows) for part in self.components])
+        return self.mixed([single.predictive_of_f(rows) for single in self.components])
 
-    def mixed(self, parts: Sequence[Predictive]) -> Predictive:
+    def mixed(self, predictives: Sequence[Predictive]) -> Predictive:
         """Mix the components' distributions of the same rows."""
         return Predictive.mixed(
-            parts, self.weights, self.mean_weights, self.recalibration
+            predictives, self.weights, self.mean_weights, self.recalibration
         )
 
     def left_out(
@@ -86,15 +88,15 @@ class Mixture:
 
         :param copies: The number of copies of each training row, [N].
         """
-        judged = [part.left_out(copies) for part in self.components]
+        judged = [single.left_out(copies) for single in self.components]
         if not all(judged):
             return None
         return judged[0][0], self.mixed([prediction for _, prediction in judged])
 
     def probabilities(self, rows: AnyNDArray) -> AnyNDArray:
         """Predict the probability of each class, [N, C]."""
-        parts = [part.probabilities(rows) for part in self.components]
-        return mixed_probabilities(self.weights, parts, self.recalibration)
+        probabilities = [single.probabilities(rows) for single in self.components]
+        return mixed_probabilities(self.weights, probabilities, self.recalibration)
 
     def far_rows(self, rows: AnyNDArray) -> AnyNDArray:
         """Find for each row, [N], whether it is far from the training rows."""
@@ -108,8 +110,8 @@ class Mixture:
             return np.asarray(self.components[0].draws(rows, num_draws, seed))
         random = np.random.default_rng(seed)
 
-        def draw(k: int, number: int) -> AnyNDArray:
-            values = self.components[k].draws(rows, number, seed_of(random))
+        def draw(k: int, size: int) -> AnyNDArray:
+            values = self.components[k].draws(rows, size, seed_of(random))
             return np.moveaxis(values, -1, 0)
 
         mixed = draws_of_mixture(self.weights, num_draws, random, draw)
@@ -144,8 +146,8 @@ class ColumnMixture:
 
     def singles(self) -> Iterator[SingleModel]:
         """Give the single models of all components."""
-        for part in self.components:
-            yield from part.singles()
+        for mixture in self.components:
+            yield from mixture.singles()
 
     is_one_model = False
 
@@ -194,8 +196,10 @@ class ColumnMixture:
 
     def far_rows(self, rows: AnyNDArray) -> AnyNDArray:
         """Find rows that are far for all components that predict a column, [N]."""
-        parts = [self.components[place] for place in sorted(set(self.places))]
-        return np.asarray(np.all([part.far_rows(rows) for part in parts], axis=0))
+        mixtures = [self.components[place] for place in sorted(set(self.places))]
+        return np.asarray(
+            np.all([mixture.far_rows(rows) for mixture in mixtures], axis=0)
+        )
 
     def draws(self, rows: AnyNDArray, num_draws: int, seed: int) -> AnyNDArray:
         """Draw y, [N, P, S]; draws of different components are independent."""

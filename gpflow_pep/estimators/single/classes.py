@@ -89,9 +89,9 @@ class SingleClassifier(SingleModel):
     def probabilities(self, rows: AnyNDArray) -> AnyNDArray:
         """Predict the probability of each class, [N, C]."""
         X = self.in_units(rows)
-        parts, weights = self.mixture_in_numpy()
-        if parts:
-            return predict_probabilities(parts, weights, X)[:, self.columns]
+        components, weights = self.mixture_in_numpy()
+        if components:
+            return predict_probabilities(components, weights, X)[:, self.columns]
         (probability,) = self.predicted(X, self.posterior.predict_probabilities)
         # Integrals are rounded, so sums differ from 1 by about 1e-9.
         probability = probability / probability.sum(axis=1, keepdims=True)

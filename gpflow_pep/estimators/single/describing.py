@@ -117,9 +117,9 @@ class Describer:
     def _collection(self, value: Any, label: str) -> Described:
         """Describe a named tuple, another tuple or a list."""
         if hasattr(value, "_asdict"):
-            parts = value._asdict().items()
-            return {name: self(part, f"{label}.{name}") for name, part in parts}
-        return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
+            fields = value._asdict().items()
+            return {name: self(item, f"{label}.{name}") for name, item in fields}
+        return [self(item, f"{label}[{i}]") for i, item in enumerate(value)]
 
     def _of_tensorflow(self, value: Any, label: str) -> Described:
         """Describe a link, a bijector or a distribution that is listed in this
@@ -141,12 +141,12 @@ class Describer:
 
     def _array(self, value: AnyNDArray, label: str) -> Described:
         if value.dtype == object or value.dtype.kind == "T":
-            words = value.tolist()
-            if value.ndim != 1 or not all(isinstance(word, str) for word in words):
+            texts = value.tolist()
+            if value.ndim != 1 or not all(isinstance(word, str) for word in texts):
                 raise cannot_save(
                     label, "an array of objects", "an array of numbers, or of words"
                 )
-            return {"words": words}
+            return {"words": texts}
         if value.dtype.kind not in "biufU":
             raise cannot_save(label, f"an array of {value.dtype}", "numbers or words")
         if value.dtype.kind == "f" and not np.all(np.isfinite(value)):
@@ -162,10 +162,10 @@ class Describer:
         """Describe an object, or refer to its earlier description if it is shared."""
         if id(value) in self._known:
             return {"ref": self._known[id(value)][0]}
-        number = len(self._known)
-        self._known[id(value)] = number, value
+        place = len(self._known)
+        self._known[id(value)] = place, value
         describe = self._parameter if isinstance(value, Parameter) else self._object
-        return {"number": number, **describe(value, label)}
+        return {"number": place, **describe(value, label)}
 
     def _parameter(self, value: Parameter, label: str) -> dict[str, Described]:
         if type(value) not in (Parameter, VariationalParameter):
@@ -345,12 +345,12 @@ def _signature(kind: type) -> dict[str, inspect.Parameter]:
     of their base class.
     """
     arguments = dict(inspect.signature(kind).parameters)
-    others = [
+    required = [
         n for n, p in arguments.items() if p.kind is inspect.Parameter.VAR_KEYWORD
     ]
-    for name in others:
+    for name in required:
         del arguments[name]
-    if others and issubclass(kind, gpflow.kernels.Kernel):
+    if required and issubclass(kind, gpflow.kernels.Kernel):
         active_dims = inspect.signature(gpflow.kernels.Kernel).parameters["active_dims"]
         arguments["active_dims"] = active_dims
     return arguments

@@ -118,12 +118,12 @@ def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
     """Add a smooth function of each input to a kernel; its lengthscale is not
     trained.
     """
-    parts = [
+    terms = [
         RBF(v, SMOOTH, active_dims=[d]) for d, v in enumerate(variances) if v > 0.0
     ]
-    for part in parts:
-        gpflow.set_trainable(part.lengthscales, False)
-    return gpflow.kernels.Sum([kernel, *parts]) if parts else kernel
+    for term in terms:
+        gpflow.set_trainable(term.lengthscales, False)
+    return gpflow.kernels.Sum([kernel, *terms]) if terms else kernel
 
 
 def with_line(kernel: Kernel, input_of_line: int | None) -> Kernel:
@@ -235,12 +235,12 @@ class Hyperparameters(NamedTuple):
         """Read the hyperparameters from a model of one output, whose targets have this
         warp. None if the model has other hyperparameters.
         """
-        kernel, *parts = getattr(model.kernel, "kernels", [model.kernel])
-        parts = [part for part in parts if type(part) is not gpflow.kernels.Linear]
+        kernel, *terms = getattr(model.kernel, "kernels", [model.kernel])
+        terms = [term for term in terms if type(term) is not gpflow.kernels.Linear]
         noise = getattr(model.likelihood, "variance", None)
         is_plain = all(
-            type(part) is RBF and np.asarray(part.active_dims).shape == (1,)
-            for part in parts
+            type(term) is RBF and np.asarray(term.active_dims).shape == (1,)
+            for term in terms
         )
         if not isinstance(kernel, IsotropicStationary) or noise is None or not is_plain:
             return None
@@ -249,8 +249,8 @@ class Hyperparameters(NamedTuple):
         c = np.log(model.likelihood.variance_at(np.zeros([1, D])).numpy()[0, 0])
         w = noise.weights.numpy()[:, 0] if isinstance(noise, LogLinear) else np.zeros(D)
         log_v = np.full(D, -np.inf)
-        for part in parts:
-            log_v[part.active_dims] = np.log(part.variance.numpy())
+        for term in terms:
+            log_v[term.active_dims] = np.log(term.variance.numpy())
         log_variance = np.log(kernel.variance.numpy())
         return cls(np.log(lengthscales), log_variance, c, w, skew, tails, log_v)
 
@@ -282,8 +282,8 @@ class Hyperparameters(NamedTuple):
         if varying:
             noise = LogLinear(X.shape[1], noise)
             noise.weights.assign(self.noise_weights[:, None])
-        _, first = np.unique(X, axis=0, return_index=True)
-        points = gpflow.inducing_variables.InducingPoints(X[np.sort(first)])
+        _, distinct = np.unique(X, axis=0, return_index=True)
+        points = gpflow.inducing_variables.InducingPoints(X[np.sort(distinct)])
         gpflow.set_trainable(points, False)
         whole = additive(
             KERNELS[kernel][0](variance, lengthscales), np.exp(self.log_additive)
@@ -357,7 +357,7 @@ def evidence(
         np.sum(by_t) - warp_precision * a,
         np.sum(1.0 - by_t * stretched) - warp_precision * b,
     )
-    parts = (
+    terms = (
         by_lengthscale,
         by_variance,
         np.sum(by_noise),
@@ -365,7 +365,7 @@ def evidence(
         *by_warp,
         by_additive,
     )
-    return float(value), np.hstack(parts)
+    return float(value), np.hstack(terms)
 
 
 class _Problem(NamedTuple):

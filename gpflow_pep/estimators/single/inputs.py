@@ -41,12 +41,12 @@ def words_refused(X: Any) -> Iterator[None]:
         yield
     except (TypeError, ValueError) as error:
         columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
-        words = [str(name) for name, dtype in columns if not _is_number(dtype)]
-        if not words:
+        names = [str(name) for name, dtype in columns if not _is_number(dtype)]
+        if not names:
             raise
         raise refusal(
             "X",
-            f"the column(s) {', '.join(map(repr, words))} of words, dates or mixed"
+            f"the column(s) {', '.join(map(repr, names))} of words, dates or mixed"
             " cells",
             "numbers",
             "Put gpflow_pep.compare.make_preparation(X) before the estimator in a"
@@ -119,10 +119,10 @@ def refuse_missing(y: Any, noun: str) -> None:
     except (TypeError, ValueError):  # this is not an array: other checks describe it
         return
     if missing.ndim and missing.any():
-        number = np.sum(missing.reshape(len(missing), -1).any(axis=1))
+        count = np.sum(missing.reshape(len(missing), -1).any(axis=1))
         raise refusal(
             "y",
-            f"no {noun} in {counted(int(number), 'row')} of {len(missing)}",
+            f"no {noun} in {counted(int(count), 'row')} of {len(missing)}",
             f"a {noun} in each row",
             f"Leave out the rows without a {noun}.",
         )
@@ -172,27 +172,25 @@ def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -
     """
     apart = np.abs(X - np.median(X, axis=0))
     for column, row in enumerate(np.argmax(apart, axis=0)):
-        others = np.std(np.delete(X[:, column], row))
-        if 0.0 < others < NEARLY_ONE * np.std(X[:, column]):
+        spread = np.std(np.delete(X[:, column], row))
+        if 0.0 < spread < NEARLY_ONE * np.std(X[:, column]):
             label = repr(names[column]) if len(names) else column
             warnings.warn(
                 f"{name}: got {X[row, column]:g} in column {label}, row {row} (rows"
                 " count from 0), so far from the others, with a standard deviation of"
-                f" {others:.2g}, that they look constant beside it. Correct it, or"
-                " leave the row out.",
+                f" {spread:.2g}, that they look alike beside it. Correct it, or leave"
+                " the row out.",
                 stacklevel=4,
             )
 
 
 def listed(settings: Mapping[str, Any]) -> str:
-    """List settings in words: strings and numbers with their values, other objects only
-    by name.
-    """
-    words = []
+    """Word settings: words and numbers with their values, other objects by name."""
+    names = []
     for name, value in settings.items():
         plain = isinstance(value, str | int | float | tuple | type(None))
-        words.append(f"{name}={as_code(value)}" if plain else name)
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+        names.append(f"{name}={as_code(value)}" if plain else name)
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def refuse_weights(refused: dict[str, Any]) -> None:
@@ -232,14 +230,14 @@ def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
     :param straight: A column that stays standardised in any case; None for no such
         column.
     """
-    first = StandardScaler().fit(X)
-    standard = first.transform(X)
+    scaler = StandardScaler().fit(X)
+    standard = scaler.transform(X)
     ones = np.ones(X.shape[1])
     zeros = np.zeros(X.shape[1])
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        some = standard[:: len(X) // ROWS_OF_POWERS + 1]
-        powers = PowerTransformer(standardize=False).fit(some).lambdas_
+        sample = standard[:: len(X) // ROWS_OF_POWERS + 1]
+        powers = PowerTransformer(standardize=False).fit(sample).lambdas_
         bent = YeoJohnson(zeros, ones, powers, zeros, ones).bend(standard)
         known = np.isfinite(bent).all(axis=0) & (np.std(bent, axis=0) > LEAST_SPREAD)
         if straight is not None:
@@ -250,4 +248,4 @@ def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
         np.where(known, *pair)
         for pair in ((powers, ones), (mean, zeros), (scale, ones))
     )
-    return YeoJohnson(first.mean_, first.scale_, *second)
+    return YeoJohnson(scaler.mean_, scaler.scale_, *second)

@@ -67,7 +67,7 @@ def moments_without_rows(
     s = np.sum(C**2, axis=0)
     mean = np.full(len(X), np.nan)
     variance = np.full(len(X), np.nan)
-    number = min(NEIGHBOURS, len(X) - int(np.max(copies)))
+    size = min(NEIGHBOURS, len(X) - int(np.max(copies)))
     _, group = np.unique(X, axis=0, return_inverse=True)
     group = group.reshape(-1)
     influential = np.flatnonzero(copies * tau * s > LEAST_LEVERAGE)
@@ -75,14 +75,14 @@ def moments_without_rows(
         chunk = influential[start : start + CHUNK]
         influence = (C[:, chunk].T @ C) ** 2 / s
         influence[group[chunk][:, None] == group] = -1.0
-        others = np.argpartition(-influence, number - 1, axis=1)[:, :number]
-        places = np.hstack([others, chunk[:, None]])
+        neighbours = np.argpartition(-influence, size - 1, axis=1)[:, :size]
+        places = np.hstack([neighbours, chunk[:, None]])
         columns = C.T[places]
         covariance = columns @ np.swapaxes(columns, 1, 2)
         removed = np.ones(places.shape)
         removed[:, -1] = copies[chunk]
         h = np.asarray(rows.m)[places, 0]
-        E = np.eye(number + 1) - covariance * (removed * tau[places])[:, None]
+        E = np.eye(size + 1) - covariance * (removed * tau[places])[:, None]
         shift = h - np.einsum("nij,nj->ni", covariance, removed * nu[places])
         V = np.linalg.solve(E, covariance)
         m = np.linalg.solve(E, shift[..., None])[..., 0]

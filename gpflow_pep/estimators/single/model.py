@@ -332,19 +332,17 @@ class SingleModel(abc.ABC):
     ) -> Any:
         """Make the inducing variable that training starts with."""
         settings = self.settings
-        first, *_ = getattr(kernel, "latent_kernels", [kernel])
+        base, *_ = getattr(kernel, "latent_kernels", [kernel])
         several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
         many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
-        number = MANY_POINTS
+        count = MANY_POINTS
         if attempts.grows and (is_mixed(kernel) or not many):
-            number = FIRST_POINTS
+            count = FIRST_POINTS
         if not isinstance(settings.num_inducing, str):
-            number = int(settings.num_inducing)
+            count = int(settings.num_inducing)
         elif self.has_rows_as_points:
-            number = len(X)
-        return make_inducing_variable(
-            settings.inducing, X, number, first, settings.seed
-        )
+            count = len(X)
+        return make_inducing_variable(settings.inducing, X, count, base, settings.seed)
 
     @property
     def has_rows_as_points(self) -> bool:

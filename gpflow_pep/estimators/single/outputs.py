@@ -112,9 +112,9 @@ def check_readings(
 
 
 def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Leave out rows without any observed target."""
-    some = ~np.isnan(Y).all(axis=1)
-    return X[some], Y[some]
+    """Leave out rows of which nothing was observed."""
+    observed = ~np.isnan(Y).all(axis=1)
+    return X[observed], Y[observed]
 
 
 def make_output_kernel(
@@ -141,46 +141,48 @@ def make_output_kernel(
         larger than the number of outputs.
     """
     if is_mixed(kernel):
-        number = len(kernel.latent_kernels)
-        if num_latent not in (None, number):
-            expected = f"{number}, the number in the kernel"
+        size = len(kernel.latent_kernels)
+        if num_latent not in (None, size):
+            expected = f"{size}, the number in the kernel"
             raise refusal("num_latent", num_latent, expected, "Leave it out.")
         return kernel
-    number = min(Y.shape[1], MOST_LATENT) if num_latent is None else num_latent
-    if number != 0:
-        check_number(number, Y.shape[1], "num_latent", counted="columns of y")
-    if number == 0 or Y.shape[1] == 1:
+    size = min(Y.shape[1], MOST_LATENT) if num_latent is None else num_latent
+    if size != 0:
+        check_number(size, Y.shape[1], "num_latent", counted="columns of y")
+    if size == 0 or Y.shape[1] == 1:
         return kernel
     scale = np.nanstd(Y, axis=0)
     options: dict[str, Any] = {"scales": np.where(in_units & (scale > 0.0), scale, 1.0)}
     if shares_noise and num_latent is None:
         options["num_white"] = 1 if Y.shape[1] < 4 else 2
     mixed: LinearCoregionalization = coregionalization(
-        (X, Y), number, kernel=kernel, **options
+        (X, Y), size, kernel=kernel, **options
     )
     return mixed
 
 
 def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
-    """Return the likelihood of each output; refuse another number of likelihoods."""
-    parts = [likelihood] * num_outputs
+    """Give the likelihood of each output; refuse another number of them."""
+    likelihoods = [likelihood] * num_outputs
     if num_outputs > 1:
-        parts = list(getattr(likelihood, "likelihoods", parts))
-    if len(parts) != num_outputs:
+        likelihoods = list(getattr(likelihood, "likelihoods", likelihoods))
+    if len(likelihoods) != num_outputs:
         expected = f"{num_outputs}, one for each column of y"
         raise refusal(
             "likelihood",
-            counted(len(parts), "likelihood"),
+            counted(len(likelihoods), "likelihood"),
             expected,
             "Pass a likelihood for each column.",
         )
-    return parts
+    return likelihoods
 
 
 def have_units(likelihood: Likelihood, num_outputs: int) -> AnyNDArray:
-    """Find for each output, [P], whether its targets may be shifted and scaled."""
-    parts = parts_of(likelihood, num_outputs)
-    return np.array([traits(part).in_units is not None for part in parts])
+    """Find for each output, [P], whether targets may be shifted and scaled: location
+    and scale.
+    """
+    likelihoods = parts_of(likelihood, num_outputs)
+    return np.array([traits(output).in_units is not None for output in likelihoods])
 
 
 def mean_r2(Y: AnyNDArray, mean: AnyNDArray, sample_weight: AnyNDArray | None) -> float:

@@ -105,8 +105,8 @@ def make_kernel(
     if kernel == "additive":
         variances = np.full(num_inputs, ADDITIVE / num_inputs)
         return additive(gpflow.kernels.Matern52(lengthscales=lengthscales), variances)
-    others = "'additive' or a GPflow kernel"
-    return _choose("kernel", kernel, KERNELS, others)(lengthscales=lengthscales)
+    also = "'additive' or a GPflow kernel"
+    return _choose("kernel", kernel, KERNELS, also)(lengthscales=lengthscales)
 
 
 def start_at(start: Hyperparameters, kernel: Kernel, likelihood: Likelihood) -> None:
@@ -157,13 +157,15 @@ def make_inducing_variable(
     )
     if rule != ROWS and len(X) > MOST_CHOSEN_FROM:
         X = X[np.random.default_rng(seed).permutation(len(X))[:MOST_CHOSEN_FROM]]
-    _, first = np.unique(X, axis=0, return_index=True)
-    number = min(num_inducing, len(first))
+    _, distinct = np.unique(X, axis=0, return_index=True)
+    count = min(num_inducing, len(distinct))
     options = {"kernel": kernel} if select is greedy_variance else {}
     if rule != ROWS:
-        return select(X, number, seed=seed, **options)
+        return select(X, count, seed=seed, **options)
     points = (
-        X[np.sort(first)] if number == len(first) else kmeans(X, number, seed=seed).Z
+        X[np.sort(distinct)]
+        if count == len(distinct)
+        else kmeans(X, count, seed=seed).Z
     )
     fixed = gpflow.inducing_variables.InducingPoints(points)
     gpflow.set_trainable(fixed, False)

@@ -153,8 +153,8 @@ class SingleRegressor(SingleModel):
     def is_exact(self) -> bool:
         """Whether the model is trained with the evidence of the exact model."""
         settings = self.settings
-        words = (settings.num_inducing, settings.objective, settings.batch_size)
-        if not self.has_rows_as_points or words != ("auto", "evidence", "auto"):
+        choices = (settings.num_inducing, settings.objective, settings.batch_size)
+        if not self.has_rows_as_points or choices != ("auto", "evidence", "auto"):
             return False
         if not settings.standardize and (
             settings.kernel == "additive" or settings.time is not None
@@ -235,8 +235,8 @@ class SingleRegressor(SingleModel):
         options: dict[str, Any] = {"varying": True, "warp": True}
         options["deadline"], warps = self._end(SCOUT_SHARE), []
         for y in Y.T:
-            some = rows[~np.isnan(y[rows])][:most]
-            theta, _ = fit_exact(X[some], y[some], **options)
+            sample = rows[~np.isnan(y[rows])][:most]
+            theta, _ = fit_exact(X[sample], y[sample], **options)
             warps.append(theta[4:6])
         return np.array(warps)
 
@@ -332,9 +332,9 @@ class SingleRegressor(SingleModel):
         if self.num_outputs == 1:
             known = None
         if known is None:
-            parts, weights = self.mixture_in_numpy()
-            if parts:
-                return predictive(parts, weights, self.in_units(rows), self.units)
+            components, weights = self.mixture_in_numpy()
+            if components:
+                return predictive(components, weights, self.in_units(rows), self.units)
         moments = self._by_posterior(rows, known, EnsemblePredictions.components_of_y)
         return self._mixed(moments, self.units)
 
@@ -408,7 +408,9 @@ class SingleRegressor(SingleModel):
         posterior = self.posterior
         mean, covariance = posterior.predict_f(X, full_cov=True)
         pairs = zip(posterior.weights.numpy(), posterior.likelihoods, strict=True)
-        noise = sum(weight * part.variance_at(X)[:, 0] for weight, part in pairs)
+        noise = sum(
+            weight * component.variance_at(X)[:, 0] for weight, component in pairs
+        )
         covariance = np.asarray(covariance[0] + tf.linalg.diag(noise))
         mean = self.units.inverse_transform(np.asarray(mean)[:, 0])
         return mean, self.units.scale**2 * covariance
@@ -417,7 +419,7 @@ class SingleRegressor(SingleModel):
         """Mix components. Their means and variances are given one component after the
         other, in the model's units.
         """
-        values = [self._without_axis(require_finite(each)) for each in moments]
+        values = [self._without_axis(require_finite(moment)) for moment in moments]
         noise = "Gaussian" if has_gaussian_noise(self.likelihood) else "other"
         weights = self.posterior.weights.numpy()
         return Predictive(

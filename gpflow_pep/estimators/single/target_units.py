@@ -61,19 +61,19 @@ def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
     ):
         return likelihood
     linear = units._replace(logarithm=False)
-    parts = parts_of(likelihood, P)
-    changed = list(parts)
-    for p, part in enumerate(parts):
+    likelihoods = parts_of(likelihood, P)
+    changed = list(likelihoods)
+    for p, output in enumerate(likelihoods):
 
         def change(value: float, p: int = p) -> float:
             row: AnyNDArray = np.full([1, P], value, gpflow.default_float())
             t = linear.transform(row)  # with the rounding of targets
             return float(t.astype(row.dtype)[0, p])
 
-        in_units = traits(part).in_units
+        in_units = traits(output).in_units
         if in_units is not None:
             changed[p] = in_units(change, float(np.ravel(units.scale)[p]))
-    if all(new is old for new, old in zip(changed, parts, strict=True)):
+    if all(new is old for new, old in zip(changed, likelihoods, strict=True)):
         return likelihood
     return changed[0] if P == 1 else PerOutput(changed)
 

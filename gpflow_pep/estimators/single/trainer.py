@@ -137,22 +137,22 @@ def train_model(
     many = len(data[0]) >= LEAST_ROWS and tries
     trainings = len(attempts.alphas) + (attempts.grows and not many)
     train = Trainer(training, trainings, attempts.end)
-    whole = model
+    full = model
     left_out = None
     validation: Any = None
     fast: Any = train
-    if many and attempts.grows and _begins_with_some(whole):
+    if many and attempts.grows and _begins_with_some(full):
         fast = train.on_some
     growth = _Growth((), {}, "", fast, attempts)
     if many or attempts.grows:
-        model, left_out = leave_rows_out(whole, seed)
+        model, left_out = leave_rows_out(full, seed)
         validation = data[0][left_out], data[1][left_out]
     if attempts.grows:
         growth = _grow(training, model, validation, growth, train, many, seed)
     if not many:
         if attempts.grows:
-            whole.inducing_variable = model.inducing_variable
-        model = whole
+            full.inducing_variable = model.inducing_variable
+        model = full
         left_out = None
         validation = None
     refit = growth.trainer_of_powers(train)
@@ -160,8 +160,8 @@ def train_model(
     moments: Any = ()
     if validation is not None:
         trained, moments = _judged(trained, attempts, validation)
-        for part in components(trained)[0]:
-            part.data = data
+        for component in components(trained)[0]:
+            component.data = data
     record = growth.records[_power(heaviest(trained))]
     record = record._replace(points=growth.points)
     if growth.cut:
@@ -290,10 +290,10 @@ def _with_near_rows(model: Any, validation: tuple[AnyNDArray, AnyNDArray]) -> An
     rows improve.
     """
     with q_once(), contextlib.suppress(*FAILURES):
-        # This fails if rows are nearly equal and there is hardly any noise.
-        parts, weights = components(model)
-        if all(map(takes_near_rows, parts)):
-            mixed = ensemble_with_near_rows(Ensemble(parts, weights), validation)
+        # It fails if rows are nearly the same, with hardly any noise.
+        models, weights = components(model)
+        if all(map(takes_near_rows, models)):
+            mixed = ensemble_with_near_rows(Ensemble(models, weights), validation)
             return mixed or model
     return model
 
@@ -424,13 +424,13 @@ class Trainer:
     def on_some(self, model: GPModel, deadline: float | None = None) -> MaximiseRecord:
         """Train on some rows; see :func:`~gpflow_pep.training.maximise_on_subset`."""
         deadline = self.share_ends() if deadline is None else deadline
-        number = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS)
+        size = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS)
         limits = cheaper.TOLERANCE, cheaper.WINDOW
         if not isinstance(model, PEPRegression):
-            number = number // 2
+            size = size // 2
             limits = (TOLERANCE, WINDOW)
-        some = cheaper.on_some_rows(model, number, 0)
-        return _warned(self._maximise(some, deadline, *limits))
+        sampled = cheaper.on_some_rows(model, size, 0)
+        return _warned(self._maximise(sampled, deadline, *limits))
 
     def _maximise(
         self,
