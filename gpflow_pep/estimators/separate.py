@@ -152,7 +152,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     @property
     def n_iter_(self) -> int:
-        """The steps of all columns together."""
+        """The number of steps for all columns together."""
         return sum(estimator.n_iter_ for estimator in self.estimators_)
 
     @property

@@ -185,7 +185,9 @@ def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -
 
 
 def listed(settings: Mapping[str, Any]) -> str:
-    """Word settings: words and numbers with their values, other objects by name."""
+    """List settings in words: strings and numbers with their values, other objects only
+    by name.
+    """
     names = []
     for name, value in settings.items():
         plain = isinstance(value, str | int | float | tuple | type(None))

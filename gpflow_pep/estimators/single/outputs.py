@@ -112,7 +112,7 @@ def check_readings(
 
 
 def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Leave out rows of which nothing was observed."""
+    """Leave out rows without any observed target."""
     observed = ~np.isnan(Y).all(axis=1)
     return X[observed], Y[observed]
 
@@ -162,7 +162,7 @@ def make_output_kernel(
 
 
 def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
-    """Give the likelihood of each output; refuse another number of them."""
+    """Return the likelihood of each output; refuse another number of likelihoods."""
     likelihoods = [likelihood] * num_outputs
     if num_outputs > 1:
         likelihoods = list(getattr(likelihood, "likelihoods", likelihoods))
@@ -178,9 +178,7 @@ def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
 
 
 def have_units(likelihood: Likelihood, num_outputs: int) -> AnyNDArray:
-    """Find for each output, [P], whether targets may be shifted and scaled: location
-    and scale.
-    """
+    """Find for each output, [P], whether its targets may be shifted and scaled."""
     likelihoods = parts_of(likelihood, num_outputs)
     return np.array([traits(output).in_units is not None for output in likelihoods])
 

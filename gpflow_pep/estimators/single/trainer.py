@@ -290,7 +290,7 @@ def _with_near_rows(model: Any, validation: tuple[AnyNDArray, AnyNDArray]) -> An
     rows improve.
     """
     with q_once(), contextlib.suppress(*FAILURES):
-        # It fails if rows are nearly the same, with hardly any noise.
+        # This fails if rows are nearly equal and there is hardly any noise.
         models, weights = components(model)
         if all(map(takes_near_rows, models)):
             mixed = ensemble_with_near_rows(Ensemble(models, weights), validation)
