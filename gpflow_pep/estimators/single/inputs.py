@@ -178,8 +178,8 @@ def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -
             warnings.warn(
                 f"{name}: got {X[row, column]:g} in column {label}, row {row} (rows"
                 " count from 0), so far from the others, with a standard deviation of"
-                f" {spread:.2g}, that they look alike beside it. Correct it, or leave"
-                " the row out.",
+                f" {spread:.2g}, that they look constant beside it. Correct it, or"
+                " leave the row out.",
                 stacklevel=4,
             )
 
