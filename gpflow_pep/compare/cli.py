@@ -58,8 +58,8 @@ def _from_scikit_learn(
 
 
 def _chirp() -> "tuple[pd.DataFrame, str]":
-    """Make 500 rows with one input: waves that get shorter, in the end too short for a
-    few points.
+    """Make 500 rows with one input: waves that get shorter, until they are too short
+    for a few inducing points.
     """
     import numpy as np
     import pandas as pd
@@ -216,7 +216,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
     seen: list[Progress] = []
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)
-        (out / UNFINISHED).unlink(missing_ok=True)  # of an earlier run
+        (out / UNFINISHED).unlink(missing_ok=True)  # from an earlier run
         if not plotting.available():
             warnings.warn(plotting.INSTALL, stacklevel=1)
         with _progress(errors) as show:
@@ -241,7 +241,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
                 )
             try:
                 written = write_report(out, comparison, command=_command())
-            except BaseException:  # whatever is wrong with the disk
+            except BaseException:  # for example, the disk is full
                 _print_words(comparison)
                 raise
         _print_words(comparison)
@@ -255,7 +255,7 @@ def _print_words(comparison: "Comparison") -> None:
 
     console = Console(
         width=None if sys.stdout.isatty() else 1000
-    )  # a file has room for all of it
+    )  # a file has room for all columns
     for table in word_tables(comparison):
         console.print(drawn(comparison, table, console.width))
     for kind, text in findings(comparison):
@@ -483,7 +483,7 @@ def _check_results(out: Path, data: Path | None) -> None:
 
 
 def _announce(step: str) -> None:
-    """Show on a terminal what takes seconds before anything else is shown."""
+    """Show on a terminal what takes seconds before other output."""
     if sys.stderr.isatty():
         Console(stderr=True).print(step, style="dim")
 
@@ -520,7 +520,7 @@ def _compare_alone(
     required=True,
     help="CSV file to write, or - for standard output.",
 )
-@_names_option("--keep", "Columns of DATA to copy to --out.", "kept_columns")
+@_names_option("--keep", "Columns of DATA to copy into --out.", "kept_columns")
 @click.option(
     "--with-version",
     is_flag=True,
@@ -559,7 +559,7 @@ def predict(
 
     with _bad_input():
         frame = read_table(data, **reading)
-        if "sheet" not in frame.attrs:  # another one may be read
+        if "sheet" not in frame.attrs:  # another sheet may be read later
             _check_kept(data, frame, kept_columns)
         _check_output(out, data)
         version = version_of(model)
@@ -626,7 +626,10 @@ def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> Non
     from .service import with_error as shown
 
     if not promised:
-        click.echo("The model was saved without scores of a report: none to compare.")
+        click.echo(
+            "The model was saved without the scores of a report, so there is nothing"
+            " to compare."
+        )
         return
     names = [entry["target"] for entry in promised]
     tables = scored_rows(model, frame, names)

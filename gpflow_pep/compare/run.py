@@ -188,8 +188,9 @@ def compare(
     :param y: The name of the target, or its position counted from 0, or the targets,
         [N]. Several targets must be numbers: pass a list of their names, or an array
         [N, P] with NaN for missing targets. Models of all targets together are then
-        compared with a model of each target.
-    :param callback: A function that is called before and after each fit.
+        compared with separate models of each target.
+    :param callback: A function that is called before and after each fit, with a
+        :class:`~gpflow_pep.compare.schedule.Progress`.
     :param options: The options of :class:`~gpflow_pep.compare.settings.Settings`, and
         the options of :func:`~gpflow_pep.tables.cleaning.clean` except ``limits``:
         ``task``, ``drop``, ``drop_missing``, ``as_written``, ``decimal``,
