@@ -253,9 +253,8 @@ def _print_words(comparison: "Comparison") -> None:
     from .findings import findings
     from .terminal import drawn, word_tables
 
-    console = Console(
-        width=None if sys.stdout.isatty() else 1000
-    )  # a file has room for all of it
+    # A file has room for all of it.
+    console = Console(width=None if sys.stdout.isatty() else 1000)
     for table in word_tables(comparison):
         console.print(drawn(comparison, table, console.width))
     for kind, text in findings(comparison):

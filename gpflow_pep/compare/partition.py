@@ -214,9 +214,8 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
         rows = f"{data.blocks.nunique()} different values of '{data.blocks.name}'"
     try:
         parts = list(parts_of(data, settings))
-    except (
-        ValueError
-    ):  # of scikit-learn, where rows, groups or members of classes are too few
+    except ValueError:
+        # scikit-learn finds too few rows, groups or members of a class.
         parts = [(np.arange(0), np.arange(0))]
     least_trained = least
     if settings.time_column is not None:

@@ -102,9 +102,8 @@ def energy(
     rows = slope, fixed_point.sites.tau, delta1, by_variance
     value = energy_by(chunk_terms, problem, fixed_point, rows, scale=scale)
     if problem.memory is not None:
-        of_all = covariance + tf.zeros_like(
-            w
-        )  # it may be one for several latent functions
+        # It may be one for several latent functions.
+        of_all = covariance + tf.zeros_like(w)
         value += problem.memory.log_scale
         value -= 0.5 * _gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
     return checks.once_differentiable(value, "log Z")

@@ -73,9 +73,8 @@ def check_table(name: str, values: Any) -> None:
         str(kind).lower().startswith(("date", "timedelta", "duration"))
         for kind in dtypes
     ]
-    if all(are_dates) or (
-        name == "y" and any(are_dates)
-    ):  # of X others are named later
+    # Single columns of X are named later.
+    if all(are_dates) or (name == "y" and any(are_dates)):
         remedy = (
             "Convert them to days: (dates - dates.min()) / pandas.Timedelta(days=1)."
         )

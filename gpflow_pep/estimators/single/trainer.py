@@ -103,9 +103,8 @@ class Trained(NamedTuple):
 
     model: GPModel | Ensemble
     record: MaximiseRecord  #: Of the heaviest component.
-    scores: (
-        dict[float, float] | None
-    )  #: Mean log densities of rows left out at each power.
+    #: Mean log densities of rows left out at each power.
+    scores: dict[float, float] | None
     left_out: AnyNDArray | None
     """The numbers of the rows by which all was chosen; None: each row in turn, which is
     optimistic where inducing inputs were trained.
