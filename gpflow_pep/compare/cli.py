@@ -339,8 +339,8 @@ def _settings_options(command: Any) -> Any:
     help=(
         "Column to predict: its name, or its position counted from 0. Required with"
         " DATA. Repeat it for several targets, which must be numbers and may have"
-        " empty cells: models of all targets together are compared with a model of"
-        " each target."
+        " empty cells: the command then compares models of all targets together with"
+        " separate models of each target."
     ),
 )
 @click.option(
@@ -416,11 +416,11 @@ def compare(
 ) -> None:
     """Find out how well a table can be predicted, and by which model.
 
-    The command trains the estimator with default arguments ("default"), single sparse
-    GPs at each alpha, and baselines on the same rows of DATA, and scores each model on
-    the same held-out rows. It writes a report (report.html), the scores, the
-    predictions of held-out rows, and one model trained on all rows: the default, unless
-    a single model is clearly better.
+    On the same rows of DATA the command trains PEPRegressor or PEPClassifier with
+    default arguments (called "default"), single sparse GPs at each alpha, and
+    baselines. It scores all of them on the same held-out rows. It writes a report
+    (report.html), the scores, the predictions of held-out rows, and one model trained
+    on all rows: the default, unless a single model is clearly better.
 
     DATA is a table: text with column names in its first line (plain or compressed),
     Parquet, or a sheet of an Excel file. Separator, decimal mark, encoding and titles
@@ -541,9 +541,9 @@ def predict(
     """Predict the rows of a table with a model written by compare.
 
     MODEL is the folder of a model, such as pep_results/model or pep_results/scorer. The
-    scorer starts in less than a second because it needs no TensorFlow. DATA is a table
-    with the columns that the model was trained on, in any order; other columns are
-    ignored.
+    scorer starts in less than a second because it does not need TensorFlow. DATA is a
+    table with the columns that the model was trained on, in any order; other columns
+    are ignored.
 
     Each row of --out starts with its row number in DATA (from 0). For a numeric target
     it has the mean, standard deviation, median and central 90% interval. For a class it
@@ -586,19 +586,21 @@ def predict(
 @click.argument("data", type=click.Path(path_type=Path))
 @_reading_options
 def score(model: Path, data: Path, **reading: Any) -> None:
-    """Check on new rows whether a model still predicts as well as its report promised.
+    """Check on new rows whether a model is still as good as promised. The promise is
+    the report that compare wrote with the model.
 
     MODEL is the folder of a model that compare wrote, such as pep_results/scorer, which
-    needs no TensorFlow. DATA is a table with the columns that the model was trained on.
+    does not need TensorFlow. DATA is a table with the columns that the model was
+    trained on.
 
-    If DATA also has the target, the command prints the scores of its rows beside the
-    scores of the held-out rows of the report, both with standard errors over rows, and
-    states whether they differ by more than noise. If the model was tested on later
-    rows, the promised scores are those of the latest window.
+    If DATA also has the target, the command prints the scores on its rows beside the
+    report's scores on held-out rows, each with its standard error over rows, and states
+    whether they differ by more than noise. If compare tested the model on later rows
+    (--time-column), the promised scores come from the latest window.
 
-    For each table, the command lists the columns that moved: those whose mean is at
-    least 0.2 standard deviations away from the training rows, and those with unusual
-    cells, such as new words.
+    With or without the target, the command lists the columns that moved: columns whose
+    mean is at least 0.2 standard deviations away from the mean in training, and columns
+    with unusual cells, such as new words.
     """
     from ..scoring.stored import description_of, version_of
     from ..tables.reading import read_table

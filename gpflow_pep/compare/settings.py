@@ -171,8 +171,8 @@ class Settings:
     splits: int | None = _setting(
         None,
         _whole(1),
-        "Number of random splits, instead of folds. Each split holds out a random"
-        " part of the rows.",
+        "Number of random splits, which replace the folds. Each split holds out a"
+        " random part of the rows.",
     )
     test_fraction: float | None = _setting(
         None,
@@ -224,7 +224,8 @@ class Settings:
         "kmeans",
         _choice(INITS),
         "Initial inducing points of the single models: centres of k-means clusters,"
-        " random rows, or the rows with the largest residual variance.",
+        " random rows, or rows that are chosen one by one, each with the largest"
+        " variance given the rows before it.",
     )
     kernel: str | tuple[str, ...] = _setting(
         "rbf",
