@@ -192,10 +192,9 @@ def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
             .dropna()
             .drop_duplicates()
         )
-        if data.formats[name].kind == "text" or _WHOSE.fullmatch(name):
-            names += [name] * bool(
-                pairs["group"].is_unique and pairs["other"].is_unique
-            )
+        may_name = data.formats[name].kind == "text" or _WHOSE.fullmatch(name)
+        if may_name and pairs["group"].is_unique and pairs["other"].is_unique:
+            names.append(name)
     return names if len(names) < data.X.shape[1] else []
 
 

@@ -500,10 +500,8 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
     square = tf.square(middle)
     half_square = tf.square(0.5 * w)
     # Hermite's polynomials.
-    second, fourth = (
-        square - 1.0,
-        square * (square - 6.0) + 3.0,
-    )
+    second = square - 1.0
+    fourth = square * (square - 6.0) + 3.0
     series = tf.math.log1p(
         half_square * (second / 6.0 + half_square * (fourth / 120.0))
     )
