@@ -187,20 +187,22 @@ def _read(
             if isinstance(value, str)
         )
         size = f"{counted(len(frame), 'row')} of {counted(frame.shape[1], 'column')}"
-        click.echo(f"Read {size}{f' ({dialect})' * bool(dialect)}.", err=True)
+        if dialect:
+            size += f" ({dialect})"
+        click.echo(f"Read {size}.", err=True)
     cleaned = clean_for(frame, target, settings, _command(), **cleaning)
     notes = [f"Note: {note}" for note in cleaned.notes]
     for line in (*notes, *(f"Warning: {warning}" for warning in cleaned.warnings)):
         click.echo(line, err=True)
     size = f"{counted(cleaned.X.shape[1], 'input')}, {len(cleaned.X)} rows"
     for place, column in enumerate(cleaned.targets, 1):
-        kind = (
-            "a number"
-            if cleaned.kind == "numbers"
-            else f"one of {column.nunique()} classes"
-        )
-        last = f" {size}." * (place == len(cleaned.targets))
-        click.echo(f"Target '{column.name}': {kind}.{last}", err=True)
+        kind = "a number"
+        if cleaned.kind == "classes":
+            kind = f"one of {column.nunique()} classes"
+        line = f"Target '{column.name}': {kind}."
+        if place == len(cleaned.targets):
+            line += f" {size}."
+        click.echo(line, err=True)
     return cleaned
 
 
@@ -253,9 +255,8 @@ def _print_words(comparison: "Comparison") -> None:
     from .findings import findings
     from .terminal import drawn, word_tables
 
-    console = Console(
-        width=None if sys.stdout.isatty() else 1000
-    )  # a file has room for all columns
+    # A file has room for all of it.
+    console = Console(width=None if sys.stdout.isatty() else 1000)
     for table in word_tables(comparison):
         console.print(drawn(comparison, table, console.width))
     for kind, text in findings(comparison):

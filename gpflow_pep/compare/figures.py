@@ -346,9 +346,9 @@ def _of_details(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
     importance = details.importance
     if importance is not None and len(importance) > 1:
         rows = importance.head(MOST_LINES)
-        most = f", for the {MOST_LINES} most important ones" * (
-            len(importance) > len(rows)
-        )
+        most = ""
+        if len(importance) > len(rows):
+            most = f", for the {MOST_LINES} most important ones"
         yield (
             "importance",
             Picture(

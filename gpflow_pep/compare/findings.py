@@ -627,8 +627,9 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
         ]
         names = tuple(dict.fromkeys(models))
         fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
-        more = " More minutes may help." * ("time" in why)
-        how = f"failed: {why}" if failed else f"did not converge: {why}{more}"
+        how = f"failed: {why}" if failed else f"did not converge: {why}"
+        if not failed and "time" in why:
+            how += " More minutes may help."
         yield f"{_list_models(names)}: {len(models)} of {fits} {how}"
     final = comparison.final
     if final is not None and not (final.converged and comparison.model is not None):
@@ -741,11 +742,9 @@ def together_or_separate(comparison: Comparison) -> str:
         return ""
     metric = comparison.metrics[0]
     change = comparison.difference(best[False], best[True])
-    pays = (
-        ("pays" if change.mean < 0.0 else "does not pay")
-        if change.clear
-        else "changes little"
-    )
+    pays = "changes little"
+    if change.clear:
+        pays = "pays" if change.mean < 0.0 else "does not pay"
     return (
         f"Modelling the targets together {pays}: the {metric.heading} of {best[False]}"
         f" is {_change(metric, change)} than that of {best[True]}."
@@ -756,14 +755,16 @@ def given_others(comparison: Comparison) -> str:
     """Describe by how much errors are smaller if the other targets of a row are
     known.
     """
-    errors = (comparison.details and comparison.details.given_others) or {}
-    parts = [
-        f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()
+    if not comparison.details or not comparison.details.given_others:
+        return ""
+    errors = [
+        f"{given:.4g} instead of {alone:.4g} for '{name}'"
+        for name, (alone, given) in comparison.details.given_others.items()
     ]
     return (
         "If the other targets of a row are known, the saved model of all targets has"
-        f" an RMSE of {_list(parts)} (held-out rows of the first"
-        f" {comparison.settings.parts()[0]})." * bool(parts)
+        f" an RMSE of {_list(errors)} (held-out rows of the first"
+        f" {comparison.settings.parts()[0]})."
     )
 
 
@@ -828,26 +829,29 @@ def more_rows(comparison: Comparison) -> str:
             f" {sizes} rows did not converge."
         )
     change = of_rows.difference_over_rows(metric, learning[half], learning[all_rows])
-    advice = (
-        "no sign that more rows like these would help"
-        if not change.clear
-        else (
-            "more rows would probably help"
-            if change.mean > 0.0
-            else (
-                "look for wrong entries among the rows that are predicted worst"
-                if comparison.settings.time_column is None
-                else (
-                    "the latest rows are worth more than older rows, which may be out"
-                    " of date"
-                )
-            )
-        )
-    )
-    text = f"With {half} instead of {all_rows} training rows, the {metric.heading} is"
+    if np.isnan(change.error):
+        return ""
+    advice = _advice_on_rows(change, comparison.settings.time_column is not None)
     return (
-        "" if np.isnan(change.error) else f"{text} {_change(metric, change)}: {advice}."
+        f"With {half} instead of {all_rows} training rows, the {metric.heading} is"
+        f" {_change(metric, change)}: {advice}."
     )
+
+
+def _advice_on_rows(change: Difference, are_in_time: bool) -> str:
+    """Word what follows from half of the training rows.
+
+    :param change: The loss with half of the rows less that with all of them.
+    """
+    if not change.clear:
+        return "no sign that more rows like these would help"
+    if change.mean > 0.0:
+        return "more rows would probably help"
+    if are_in_time:
+        return (
+            "the latest rows are worth more than older rows, which may be out of date"
+        )
+    return "look for wrong entries among the rows that are predicted worst"
 
 
 def _of_scorer(comparison: Comparison) -> str:

@@ -193,10 +193,9 @@ def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
             .dropna()
             .drop_duplicates()
         )
-        if data.formats[name].kind == "text" or _WHOSE.fullmatch(name):
-            names += [name] * bool(
-                pairs["group"].is_unique and pairs["other"].is_unique
-            )
+        may_name = data.formats[name].kind == "text" or _WHOSE.fullmatch(name)
+        if may_name and pairs["group"].is_unique and pairs["other"].is_unique:
+            names.append(name)
     return names if len(names) < data.X.shape[1] else []
 
 
@@ -215,9 +214,8 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
         rows = f"{data.blocks.nunique()} different values of '{data.blocks.name}'"
     try:
         parts = list(parts_of(data, settings))
-    except (
-        ValueError
-    ):  # scikit-learn raises this if there are too few rows, groups or rows of a class
+    except ValueError:
+        # scikit-learn finds too few rows, groups or members of a class.
         parts = [(np.arange(0), np.arange(0))]
     least_trained = least
     if settings.time_column is not None:

@@ -97,9 +97,8 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         columns = predictions_given_others(predictor, inputs, known)
     else:
         columns = predictions(predictor, inputs, hasattr(model, "classes_"))
-    if (
-        targets and columns["mean"].ndim > 1
-    ):  # a single target may have a column of limits
+    # One target may have a column of its limits.
+    if targets and columns["mean"].ndim > 1:
         columns = {
             f"{column}({name})": values[:, p]
             for p, name in enumerate(targets)

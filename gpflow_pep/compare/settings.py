@@ -341,10 +341,12 @@ class Settings:
         """Return the label of a pair: the values that it does not share with all other
         pairs; empty if it is the only pair.
         """
-        parts = [kernel] * isinstance(self.kernel, tuple)
-        return ", ".join(
-            parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple)
-        )
+        values = []
+        if isinstance(self.kernel, tuple):
+            values.append(kernel)
+        if isinstance(self.num_inducing, tuple):
+            values.append(f"M {num_inducing}")
+        return ", ".join(values)
 
     def check_data(
         self, kind: Literal["numbers", "classes"], num_targets: int = 1

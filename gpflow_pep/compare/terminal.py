@@ -104,9 +104,10 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
         if Console(width=1000).measure(table).maximum <= room:
             break
     hidden = ", ".join(words.headings[shown:])
-    table.caption = (
-        f"{words.caption}{f' report.html also has {hidden}.' * bool(hidden)}" or None
-    )
+    caption = words.caption
+    if hidden:
+        caption += f" report.html also has {hidden}."
+    table.caption = caption or None
     return table
 
 
@@ -146,8 +147,8 @@ def title(comparison: Comparison) -> str:
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = counted(data.X.shape[1], "input")
     names = ", ".join(f"'{column.name}'" for column in data.targets)
-    target = f"Target{'s' * (len(data.targets) > 1)} {names}"
-    return f"{target}{kind}, {inputs}, {len(data.X)} rows"
+    noun = "Target" if len(data.targets) == 1 else "Targets"
+    return f"{noun} {names}{kind}, {inputs}, {len(data.X)} rows"
 
 
 def legend(comparison: Comparison) -> str:

@@ -151,12 +151,12 @@ class Trials:
             return self.train(trial, slice(None), seconds)
         train, test = self.parts[trial.part - 1]
         train = np.random.default_rng(self.settings.seed).permutation(train)
-        if self.data.blocks is not None:  # the latest rows, or whole groups, come first
+        # The latest rows, or all of some groups, are first.
+        if self.data.blocks is not None:
             ranks = self.data.blocks.iloc[train].rank(method="dense", ascending=False)
             train = train[np.argsort(ranks.to_numpy(), kind="stable")]
-        if (
-            self.data.kind == "classes"
-        ):  # the same fraction of each class, and at least one row
+        # Of each class the same fraction, and a row at least.
+        if self.data.kind == "classes":
             labels = self.data.y.iloc[train].groupby(self.data.y.iloc[train])
             place = labels.cumcount() / labels.transform("size")
             train = train[np.argsort(place.to_numpy(), kind="stable")]
@@ -260,9 +260,8 @@ class Trials:
         try:
             # With several threads, boosted trees wait for each other.
             with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
-                if (
-                    "max_seconds" in estimator.get_params()
-                ):  # their messages are in the record of the fit
+                # Its record has the message.
+                if "max_seconds" in estimator.get_params():
                     for category in (ConvergenceWarning, NotConverged):
                         warnings.simplefilter("ignore", category)
                 # The cleaning of the table already warns of these, with the row numbers

@@ -201,9 +201,8 @@ def _describe(estimator: Any) -> tuple[SavedFiles, list[PEPEstimator]]:
         raise _not_ours(f"a {type(estimator).__name__}")
     _check_types(pipeline)
     content = {"estimators": descriptions, "gpflow_config": _config()}
-    content = json.loads(
-        json.dumps(content, allow_nan=False)
-    )  # in the form in which it will be read
+    # In the form in which it will be read.
+    content = json.loads(json.dumps(content, allow_nan=False))
     return SavedFiles(content, describe.arrays, pipeline), originals
 
 

@@ -220,9 +220,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             return float(r2_score(y, mean, sample_weight=sample_weight))
         Y = self._checked("y", y, mean)
         mean = mean.reshape(len(mean), -1)
-        if (
-            self.n_outputs_ < self._num_columns
-        ):  # if a row has a limit, its target is not known
+        # If a row has a limit, its target is not known.
+        if self.n_outputs_ < self._num_columns:
             units = self._heaviest.units
             known = traits(self.likelihood_).has_density(to_model(units, Y))
             Y = np.where(known, Y[:, : self.n_outputs_], np.nan)

@@ -84,9 +84,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             remedy = "Pass encodings and formats of the same columns."
             raise refusal("encodings", got, listed(self.formats), remedy)
         sources = [form.source or name for name, form in self.formats.items()]
-        names = np.array(
-            list(dict.fromkeys(sources)), dtype=object
-        )  # 120/80 has one, twice
+        # A column of cells such as 120/80 is the source of two.
+        names = np.array(list(dict.fromkeys(sources)), dtype=object)
         learnt = {
             "encodings_": encodings,
             "feature_names_in_": names,

@@ -108,9 +108,8 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
         ) from error
     # Whatever the error is: openpyxl checks little of what it reads.
     with unreadable((Exception,)), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # of openpyxl: styles and the like that it does not support
+        # Of openpyxl: styles and the like that it does not support.
+        warnings.simplefilter("ignore")
         book = openpyxl.load_workbook(io.BytesIO(content), data_only=True)
         return {
             sheet.title: _without_margins(_cells(sheet)) for sheet in book.worksheets

@@ -312,7 +312,8 @@ def evidence(
         :func:`smooth_factors`, and of a linear function, which has the number D.
     """
     log_lengthscales, log_variance, c, w, a, b, log_additive = theta
-    (N, D), v = X.shape, np.append(np.exp(log_additive), SLOPE)
+    N, D = X.shape
+    v = np.append(np.exp(log_additive), SLOPE)
     U = X * np.exp(-log_lengthscales)
     squares = np.sum(U * U, axis=1)
     r2 = squares[:, None] + squares

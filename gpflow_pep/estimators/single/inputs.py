@@ -77,9 +77,8 @@ def check_table(name: str, values: Any) -> None:
         str(kind).lower().startswith(("date", "timedelta", "duration"))
         for kind in dtypes
     ]
-    if all(are_dates) or (
-        name == "y" and any(are_dates)
-    ):  # columns of words in X are reported later
+    # Columns of words in X are reported later.
+    if all(are_dates) or (name == "y" and any(are_dates)):
         remedy = (
             "Convert them to days: (dates - dates.min()) / pandas.Timedelta(days=1)."
         )

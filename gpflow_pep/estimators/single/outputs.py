@@ -61,7 +61,7 @@ def as_outputs(
     checked: AnyNDArray = check_array(Y, dtype=X.dtype, **options)
     check_consistent_length(X, checked)
     if num_columns is not None and checked.shape[1:] != (num_columns,):
-        got = (*checked.shape, 1)[1]
+        got = checked.shape[1] if checked.ndim > 1 else 1
         expected = f"{num_columns} columns, as in training"
         remedy = (
             "Pass all columns, with NaN for unknown targets and, for Tobit, 0 for a"
