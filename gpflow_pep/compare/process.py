@@ -89,7 +89,9 @@ def _load(module: str = "report") -> None:
 
 
 def _load_on_cpu() -> None:
-    """Load what fits need; on the CPU, so that processes do not contend for a GPU."""
+    """Load the modules for fits, on the CPU, so that processes do not compete for a
+    GPU.
+    """
     # The command gets it too, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
