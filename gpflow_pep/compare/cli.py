@@ -255,7 +255,7 @@ def _print_words(comparison: "Comparison") -> None:
     from .findings import findings
     from .terminal import drawn, word_tables
 
-    # A file has room for all of it.
+    # A file has room for all columns.
     console = Console(width=None if sys.stdout.isatty() else 1000)
     for table in word_tables(comparison):
         console.print(drawn(comparison, table, console.width))

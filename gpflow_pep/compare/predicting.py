@@ -97,7 +97,7 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         columns = predictions_given_others(predictor, inputs, known)
     else:
         columns = predictions(predictor, inputs, hasattr(model, "classes_"))
-    # One target may have a column of its limits.
+    # A single target may have a column of limits.
     if targets and columns["mean"].ndim > 1:
         columns = {
             f"{column}({name})": values[:, p]

@@ -92,7 +92,7 @@ def _load_on_cpu() -> None:
     """Load the modules for fits, on the CPU, so that processes do not compete for a
     GPU.
     """
-    # The command gets it too, and ends this process.
+    # The command also gets the signal, and ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     _load("trials")

@@ -66,7 +66,7 @@ class TimeBudget:
         at_once = min(self.at_once, self.fits)
         share = at_once * seconds / max(self.fits, 1)
         self.fits -= 1
-        # after the end there is time for one evaluation
+        # After the end there is time for one evaluation.
         least = min(LEAST_SECONDS, max(seconds, 1e-3))
         return max(share - self.overhead.get(model, 0.0), least)
 

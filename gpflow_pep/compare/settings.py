@@ -87,7 +87,7 @@ def _whole(least: int, most: int | None = None) -> Range:
 
 def _plain(value: Any) -> Any:
     """Convert NumPy's scalars to plain Python, and several values to tuples."""
-    # for scalars and arrays of NumPy, and columns of pandas
+    # For scalars and arrays of NumPy, and columns of pandas.
     if hasattr(value, "tolist"):
         value = value.tolist()
     several = isinstance(value, Iterable) and not isinstance(value, str)

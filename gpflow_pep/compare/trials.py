@@ -151,11 +151,11 @@ class Trials:
             return self.train(trial, slice(None), seconds)
         train, test = self.parts[trial.part - 1]
         train = np.random.default_rng(self.settings.seed).permutation(train)
-        # The latest rows, or all of some groups, are first.
+        # The latest rows, or whole groups, come first.
         if self.data.blocks is not None:
             ranks = self.data.blocks.iloc[train].rank(method="dense", ascending=False)
             train = train[np.argsort(ranks.to_numpy(), kind="stable")]
-        # Of each class the same fraction, and a row at least.
+        # The same fraction of each class, and at least one row.
         if self.data.kind == "classes":
             labels = self.data.y.iloc[train].groupby(self.data.y.iloc[train])
             place = labels.cumcount() / labels.transform("size")
@@ -260,7 +260,7 @@ class Trials:
         try:
             # With several threads, boosted trees wait for each other.
             with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
-                # Its record has the message.
+                # Their messages are in the record of the fit.
                 if "max_seconds" in estimator.get_params():
                     for category in (ConvergenceWarning, NotConverged):
                         warnings.simplefilter("ignore", category)

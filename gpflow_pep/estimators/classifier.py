@@ -187,7 +187,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         :param X: Inputs, [N, D].
         :raises ValueError: If the columns differ from the columns in training.
         """
-        # this refuses an unfitted estimator
+        # This refuses an unfitted estimator.
         best = np.argmax(self.predict_proba(X), axis=1)
         return np.asarray(self.classes_[best])
 

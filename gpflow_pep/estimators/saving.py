@@ -172,7 +172,7 @@ def _describe(estimator: Any) -> tuple[SavedFiles, list[PEPEstimator]]:
     """Describe the estimators of this package in an object; skops describes the
     rest.
     """
-    # this import takes a second, and only saving and loading need it
+    # This import takes a second, and only saving and loading need it.
     from skops import io
 
     if not isinstance(estimator, BaseEstimator):

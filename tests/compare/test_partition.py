@@ -330,7 +330,8 @@ LATE = {
         (
             {"time_column": "day"},
             {"day": (np.arange(60) > 15) * 1},
-            "trains on 16 rows and holds out 44, expected .* a third of the rows in training .20.",
+            "trains on 16 rows and holds out 44, expected .* of the rows in training"
+            " .20.",
         ),
         (
             {"time_column": "day", "horizon": 41},
