@@ -36,8 +36,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Tables X must have exactly the columns of ``formats``, in any order. Other tables
     raise a ``ValueError``, and so do tables with a cell that cannot be read.
 
-    Everything that ``fit`` learns is in ``encodings_``, an :class:`Encoding` for each
-    column: plain numbers and words, which can be saved and read with any version of
+    The result of ``fit`` is in ``encodings_``, an :class:`Encoding` for each column:
+    plain numbers and words, which can be saved and read with any version of
     scikit-learn. For this reason it does not use scikit-learn's transformers.
 
     :param formats: How the cells of each column are read,
@@ -66,7 +66,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.min_count = min_count
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> "TableEncoder":
-        """Learn medians and values; y is not used."""
+        """Compute medians and values; y is not used."""
         limits = self.max_categories, self.min_count
         return self.restore(
             {
