@@ -167,9 +167,7 @@ def decision_boundary(
     if inducing is None:
         try:
             inducing = inducing_points_of(classifier)
-        except (
-            ValueError
-        ):  # GPR has no inducing points, and other inducing variables have no inputs
+        except ValueError:  # no inducing points, or points without inputs
             inducing = ()
     margin = 0.08 * np.maximum(np.ptp(X, axis=0), 1e-9)
     low = X.min(axis=0) - margin
