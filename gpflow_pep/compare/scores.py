@@ -1,5 +1,4 @@
-"""Predictions of held-out rows, their scores, and which of two models has the better
-one.
+"""Predictions of held-out rows, their scores, and comparisons of two models.
 
 scikit-learn and TensorFlow are imported where they are used, because ``gpflow-pep
 score`` needs neither.
@@ -24,15 +23,13 @@ if TYPE_CHECKING:
 
 AnyNDArray: TypeAlias = npt.NDArray[Any]
 
-#: A difference is called clear where chance alone gives so large a one with at most
-#: this probability.
+#: A difference is called clear if chance alone gives a difference of this size with at
+#: most this probability.
 SIGNIFICANCE = 0.05
 
 
 def in_full(value: float, form: str) -> str:
-    """Print a number without a power of ten if possible: 140 in the place of
-    1.4e+02.
-    """
+    """Print a number without a power of ten if possible: 140 instead of 1.4e+02."""
     text = format(value, form)
     return f"{float(text):.15g}" if "e+" in text else text
 
@@ -44,13 +41,15 @@ class Metric(NamedTuple):
     heading: str
     form: str
     label: str
-    nominal: float | None = None  #: The value that it should have, where that is known.
+    nominal: float | None = None  #: The value that it should have, if that is known.
     higher_is_better: bool = False
-    lowest: float = -np.inf  #: No value is below it.
-    highest: float = np.inf  #: No value is above it.
+    lowest: float = -np.inf  #: The smallest possible value.
+    highest: float = np.inf  #: The largest possible value.
 
     def loss(self, value: Any) -> Any:
-        """Turn the score round where higher is better, so that lower is."""
+        """Return the score, with the opposite sign if higher is better, so that lower
+        is better.
+        """
         return -value if self.higher_is_better else value
 
 
@@ -105,16 +104,16 @@ METRICS = {
         ),
     ),
 }
-#: The error of forecasts of positive numbers, in addition to these.
+#: An additional error for forecasts of positive numbers.
 RELATIVE = Metric(
     "mape", "MAPE", ".1%", "mean absolute error as a percentage of the target"
 )
 
 
 def metrics_for(data: "Cleaned", settings: "Settings") -> tuple[Metric, ...]:
-    """Give the metrics of a comparison: those of numbers or classes, and of forecasts
-    of positive numbers the relative error after the absolute one. The metric that
-    decides is the first.
+    """Return the metrics of a comparison, for numbers or for classes. For forecasts of
+    positive numbers the relative error follows the absolute one. The decisive metric is
+    the first.
     """
     metrics = list(METRICS[data.kind])
     is_forecast = data.kind == "numbers" and settings.time_column is not None
@@ -131,10 +130,10 @@ def held_out(
     classes: bool,
     quantiles: Mapping[str, float] = QUANTILES,
 ) -> pd.DataFrame:
-    """Predict rows whose target is known: "true", :func:`predictions` and its
-    "log_density"; and of one number with Gaussian noise "pit", the predicted
-    probability of a smaller one. Of several targets there is a row for each that is
-    known, with its name as "target".
+    """Predict rows whose target is known. The columns are "true", those of
+    :func:`predictions`, and "log_density". A single number with Gaussian noise has the
+    column "pit", the predicted probability of a smaller value. With several targets
+    there is a row for each known target, with its name in the column "target".
 
     :param quantiles: The quantiles of a number, by the name of their column.
     """
@@ -175,8 +174,8 @@ def held_out(
 
 def scores(table: pd.DataFrame) -> dict[str, float]:
     """
-    Compute the metrics of held-out rows; of several targets the mean over these, of
-    errors divided by the standard deviation of the target.
+    Compute the metrics of held-out rows. With several targets they are means over the
+    targets, with errors divided by the standard deviation of each target.
     """
     from sklearn.metrics import (
         accuracy_score,
@@ -188,8 +187,11 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
 
     if "target" in table:
         scaled = _in_units_of_spread(table).groupby("target", sort=False)
-        each = [scores(part.drop(columns="target")) for _, part in scaled]
-        return {name: float(np.mean([part[name] for part in each])) for name in each[0]}
+        of_targets = [scores(part.drop(columns="target")) for _, part in scaled]
+        return {
+            name: float(np.mean([part[name] for part in of_targets]))
+            for name in of_targets[0]
+        }
     values = {"nlpd": -float(table["log_density"].mean())}
     if "mean" in table:
         table = without_limits(table)
@@ -214,8 +216,8 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
 
 
 def relative_error(table: pd.DataFrame) -> float:
-    """Compute the mean absolute error relative to the targets; NaN if one of these is
-    not positive.
+    """Compute the mean absolute error relative to the targets; NaN if a target is not
+    positive.
     """
     true = table["true"]
     mean = table["mean"]
@@ -223,8 +225,8 @@ def relative_error(table: pd.DataFrame) -> float:
 
 
 def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
-    """Divide predictions of several targets by the standard deviation of each; no
-    densities.
+    """Divide predictions of several targets by the standard deviation of each target.
+    Densities are not changed.
     """
     spread = table.groupby("target")["true"].transform("std", ddof=0).replace(0.0, 1.0)
     columns = [
@@ -234,7 +236,7 @@ def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_limits(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows of which a limit of the target is known, and not the target."""
+    """Leave out rows for which only a limit of the target is known."""
     return table[table[LIMIT] == 0.0] if LIMIT in table else table
 
 
@@ -245,23 +247,23 @@ def inside(table: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
-    """Give the number of each row's class, [N], and the probability of each class, [N,
-    C].
+    """Return the number of each row's class, [N], and the probability of each class,
+    [N, C].
     """
     columns = [name for name in table if name.startswith("p(")]
-    places = {name[2:-1]: number for number, name in enumerate(columns)}
+    places = {name[2:-1]: place for place, name in enumerate(columns)}
     labels = table["true"].astype(str).map(places).to_numpy()
     return labels, table[columns].to_numpy()
 
 
 def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     """
-    Compute the area under the ROC curve of the second of two classes; of several, each
-    against all others, on average over the classes that occur. NaN where the rows are
-    all of one class.
+    Compute the area under the ROC curve of the second of two classes. With more
+    classes, the result is the mean over classes that occur, each against all others.
+    NaN if all rows have the same class.
 
     :param labels: The number of each row's class, [N].
-    :param probability: Of each class, [N, C].
+    :param probability: The probability of each class, [N, C].
     """
     from sklearn.metrics import roc_auc_score
 
@@ -298,8 +300,9 @@ class Difference(NamedTuple):
     """
 
     mean: float
-    error: float  #: The standard error of the mean; NaN where it is not known.
-    limit: float  #: Above how many standard errors the difference is clear.
+    error: float  #: The standard error of the mean; NaN if it is not known.
+    #: The difference is clear if it is larger than this number of standard errors.
+    limit: float
 
     @property
     def clear(self) -> bool:
@@ -307,7 +310,7 @@ class Difference(NamedTuple):
 
 
 def difference_over_parts(
-    losses: AnyNDArray, others: AnyNDArray, ratio: float
+    losses: AnyNDArray, other_losses: AnyNDArray, ratio: float
 ) -> Difference:
     r"""Compare the losses of two models on the same parts, two or more.
 
@@ -318,11 +321,11 @@ def difference_over_parts(
     generalization error*, Machine Learning 52, 2003), and Student's t with J − 1
     degrees of freedom decides what is clear.
 
-    :param losses: [J].
-    :param others: [J].
-    :param ratio: The rows held out for each row trained on.
+    :param losses: The losses of the model, [J].
+    :param others: The losses of the other model, [J].
+    :param ratio: The number of held-out rows divided by the number of training rows.
     """
-    gaps = losses - others
+    gaps = losses - other_losses
     count = len(losses)
     error = np.sqrt(1.0 / count + ratio) * np.std(gaps, ddof=1)
     limit = stats.t.ppf(1.0 - SIGNIFICANCE / 2.0, count - 1)
@@ -332,12 +335,13 @@ def difference_over_parts(
 def difference_over_rows(
     metric: Metric, table: pd.DataFrame, other: pd.DataFrame
 ) -> Difference:
-    """Compare two models on the rows of one part, which leaves out how much training
-    sets matter.
+    """Compare two models on the rows of one part. This ignores the variation between
+    training sets.
 
-    The standard error is that of the mean over rows. A difference of root mean squared
-    errors is the mean difference of squared errors over their sum. The error of an area
-    under the ROC curve, which is no mean over rows, is not known.
+    The standard error is the standard error of the mean over rows. A difference of root
+    mean squared errors is the mean difference of squared errors divided by the sum of
+    both. The error of an area under the ROC curve is not known, because it is not a
+    mean over rows.
     """
     losses, other_losses = (row_losses(metric, part) for part in (table, other))
     if losses is None or other_losses is None:
@@ -355,8 +359,8 @@ def difference_over_rows(
 
 
 def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
-    """Give a value of each row whose mean is the metric, or for the RMSE its square;
-    None if there is none.
+    """Return a value for each row, so that the mean of the values is the metric, or its
+    square for the RMSE; None if there are no such values.
     """
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()
