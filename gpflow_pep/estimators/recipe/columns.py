@@ -11,9 +11,13 @@ nothing is named: three ways to model them, of which rows that were left out cho
 The model with the shared kernel takes the least time, and is trained first. On
 :data:`TRIAL_COLUMNS` columns it is compared with the two other ways, of which the joint
 one is trained for :data:`TRIAL_STEPS` steps there. A way that is worse than the best by
-:data:`MARGIN` is not trained on all columns. The way with the highest mean log density
-of rows left out predicts all columns, except those where another way is better by a
-standard error.
+:data:`MARGIN` is not trained on all columns. The joint one is not tried at all if the
+functions that the first model finds are not mixtures of as few as it has. If one
+component alone predicts the columns of the trial as well as the mixture of all, the
+other columns get that component.
+
+The way with the highest mean log density of rows left out predicts all columns, except
+those where another way is better by a standard error.
 
 The joint model is kept beside the others if it predicts a column better than these do
 when the other targets of a row are known (``known=``).
@@ -32,12 +36,13 @@ from sklearn.exceptions import ConvergenceWarning
 from ...engine.refusals import counted
 from ...training.fitting.objectives import FAILURES
 from ...training.fitting.points import numbers_of_copies
+from ..single.outputs import MOST_LATENT
 from ..single.regression import SingleRegressor
 from ..single.settings import ModelSettings
 from .forecasts import fit_forecast
 from .mixture import ColumnMixture, Mixture
 from .recipe import Recipe, limit_of
-from .regression import COLUMN_STEPS, fit_mixture
+from .regression import COLUMN_STEPS, COMPONENTS, fit_mixture, name_of
 
 SEPARATE = "separate"
 SHARED = "shared kernel"
@@ -47,11 +52,11 @@ TRIAL_COLUMNS = 3
 TRIAL_STEPS = 30
 #: Nats a target, by which a way that is given up in the trial is worse than the best.
 MARGIN = 0.05
-#: The parts of the seconds that the model with the shared kernel, the joint one in the
-#: trial, and separate ones may take.
-SHARED_SHARE = 0.2
-TRIAL_SHARE = 0.1
-SEPARATE_SHARE = 0.5
+#: Nats a target, by which a mixture is better than the best of its components if all of
+#: them are trained on the columns after the trial.
+GAIN_OF_MIXTURE = 0.01
+#: The part of the seconds that are left which a training may take if others follow.
+SHARE = 0.5
 
 
 class Ways(Recipe):
@@ -68,6 +73,10 @@ class Ways(Recipe):
         self.fitted: dict[str, list[Any]] = {}
         #: Log densities of the rows that were left out, [N, P]; NaN of others.
         self.densities: dict[str, AnyNDArray] = {}
+        #: What a column by itself is modelled by.
+        self.components: Sequence[ModelSettings] = COMPONENTS
+        #: The most seconds that a column by itself has taken.
+        self.slowest = 0.0
 
     def train_together(
         self,
@@ -88,23 +97,62 @@ class Ways(Recipe):
         options: Any = {"column_steps": most_steps, "warps": warps}
         return fit_mixture(settings, self.X[rows], Y[rows], **options)
 
-    def train_separately(self, columns: Iterable[int], seconds: float) -> None:
+    def train_separately(self, columns: Iterable[int], share: float = 1.0) -> None:
         """Train a model of each of some columns that have none, until the time is over.
 
-        :param seconds: Of each.
+        Each may take an even part of the seconds, and as many as another column took,
+        because a training that is cut short is worth little.
+
+        :param share: What all columns may take of the seconds that are left.
         """
         P = self.Y.shape[1]
         fitted = self.fitted.setdefault(SEPARATE, [None] * P)
         densities = self.densities.setdefault(SEPARATE, np.full(self.Y.shape, np.nan))
-        settings = self._in_time(seconds)
+        part = share * self.budget.left / max(fitted.count(None), 1)
         for p in columns:
             if fitted[p] is None and self.budget.left > 0.0:
                 there = np.flatnonzero(~np.isnan(self.Y[:, p]))
                 X = self.X[there]
                 y = self.Y[there][:, [p]]
+                seconds = min(max(part, self.slowest), self.budget.left)
+                settings = self._in_time(seconds)
+                began = self.budget.passed
                 with contextlib.suppress(*FAILURES):
-                    fitted[p] = fit_forecast(settings, X, y)
+                    fitted[p] = fit_forecast(settings, X, y, components=self.components)
                     densities[there, p] = left_out_densities(fitted[p], X, y)[:, 0]
+                self.slowest = max(self.slowest, self.budget.passed - began)
+
+    def keep_best_component(self) -> None:
+        """Model further columns by one component, if it predicts those that have a
+        model as well as the mixture does.
+        """
+        candidates: dict[str, ModelSettings] = {}
+        gains: dict[str, list[float]] = {}
+        trained = [p for p, each in enumerate(self.fitted[SEPARATE]) if each]
+        for p in trained:
+            mixture = self.fitted[SEPARATE][p]
+            there = np.flatnonzero(~np.isnan(self.Y[:, p]))
+            y = self.Y[there, p]
+            copies = numbers_of_copies(self.X[there], y[:, None])
+            left_out = mixture.left_out(copies)
+            if left_out is None or len(mixture.components) == 1:
+                return
+            rows, mixed = left_out
+            densities = mixed.without_recalibration().log_densities(y[rows])
+            for single in mixture.components:
+                alone = single.left_out(copies)[1].log_densities(y[rows])
+                name = name_of(single.settings)
+                candidates[name] = single.settings
+                gains.setdefault(name, []).append(float(np.mean(alone - densities)))
+        means = {
+            name: np.mean(values)
+            for name, values in gains.items()
+            if len(values) == len(trained)
+        }
+        best = max(means, key=means.__getitem__, default="")
+        if best and means[best] > -GAIN_OF_MIXTURE:
+            self.components = (candidates[best],)
+            self.log.note(f"Separate models of further columns: {best}, alone.")
 
     def add(self, way: str, mixture: Mixture) -> None:
         """Take over and judge a model of all columns."""
@@ -130,17 +178,17 @@ def fit_columns(
     """
     P = Y.shape[1]
     ways = Ways(settings, X, Y)
-    ways.add(SHARED, ways.train_together(SHARED_SHARE * ways.budget.left, 0))
+    ways.add(SHARED, ways.train_together(SHARE * ways.budget.left, 0))
     trial = np.unique(np.linspace(0, P - 1, min(P, TRIAL_COLUMNS)).astype(int))
-    ways.train_separately(trial, SEPARATE_SHARE * ways.budget.left / P)
+    ways.train_separately(trial, SHARE)
     rows = is_observed(Y[:, trial])
     tried = {way: values[rows][:, trial] for way, values in ways.densities.items()}
     helps = False
-    if ways.budget.left > 0.0:
+    if ways.budget.left > 0.0 and are_mixtures(ways.fitted[SHARED][0], X, Y):
         most = max(common_means(tried).values())
         with contextlib.suppress(*FAILURES), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            seconds = TRIAL_SHARE * ways.budget.left
+            seconds = SHARE * ways.budget.left
             joint = ways.train_together(seconds, None, TRIAL_STEPS, trial)
             of_trial = Y[rows][:, trial]
             tried[JOINT] = left_out_densities(joint, X[rows], of_trial)
@@ -153,13 +201,15 @@ def fit_columns(
         " Mean log density of left-out targets, in nats (higher is better), of"
         f" {counted(len(trial), 'column')} in a trial: {_listed(means)}."
     )
+    goes_on = SEPARATE in kept and len(trial) < P
     if (JOINT in kept or helps) and ways.budget.left > 0.0:
-        share = 0.5 if SEPARATE in kept and len(trial) < P else 1.0
+        seconds = ways.budget.left * (SHARE if goes_on else 1.0)
         steps = COLUMN_STEPS if JOINT in kept else TRIAL_STEPS
         with contextlib.suppress(*FAILURES):
-            ways.add(JOINT, ways.train_together(share * ways.budget.left, None, steps))
-    if SEPARATE in kept:
-        ways.train_separately(range(P), max(ways.budget.left, 0.0) / P)
+            ways.add(JOINT, ways.train_together(seconds, None, steps))
+    if goes_on:
+        ways.keep_best_component()
+        ways.train_separately(range(P))
     return _chosen(ways, list(map(str, names or range(P))))
 
 
@@ -243,6 +293,27 @@ def is_observed(Y: AnyNDArray) -> AnyNDArray:
     """Find the rows of Y [N, P] of which a target was observed, [N]."""
     observed: AnyNDArray = ~np.isnan(Y).all(axis=1)
     return observed
+
+
+def are_mixtures(mixture: Mixture, X: AnyNDArray, Y: AnyNDArray) -> bool:
+    """Whether the columns may be mixtures of as few functions as the joint model has,
+    as far as a model of independent columns can see.
+
+    The best approximation of as low a rank replaces its predictions of left-out rows.
+    Its errors beyond the variance that the model states for its functions are then
+    noise: they may cost :data:`MARGIN`.
+    """
+    single: Any = mixture.heaviest
+    _, predictive = single.left_out(numbers_of_copies(X, Y))
+    means = predictive.means[0]
+    variances = predictive.variances[0]
+    U, values, V = np.linalg.svd(means, full_matrices=False)
+    values[MOST_LATENT:] = 0.0
+    errors = means - (U * values) @ V
+    of_functions = variances - single.likelihood.variance.numpy()
+    excess = np.maximum(np.mean(errors**2 - of_functions, axis=0), 0.0)
+    loss = 0.5 * np.mean(np.log1p(excess / np.mean(variances, axis=0)))
+    return bool(loss < MARGIN)
 
 
 def left_out_densities(mixture: Mixture, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
