@@ -14,9 +14,7 @@ AnyNDArray: TypeAlias = npt.NDArray[Any]
 
 
 def in_full(value: float, form: str) -> str:
-    """Print a number without a power of ten if possible: 140 in the place of
-    1.4e+02.
-    """
+    """Print a number without a power of ten if possible: 140 instead of 1.4e+02."""
     text = format(value, form)
     return f"{float(text):.15g}" if "e+" in text else text
 
@@ -28,13 +26,15 @@ class Metric(NamedTuple):
     heading: str
     form: str
     label: str
-    nominal: float | None = None  #: The value that it should have, where that is known.
+    nominal: float | None = None  #: The value that it should have, if that is known.
     higher_is_better: bool = False
-    lowest: float = -np.inf  #: No value is below it.
-    highest: float = np.inf  #: No value is above it.
+    lowest: float = -np.inf  #: The smallest possible value.
+    highest: float = np.inf  #: The largest possible value.
 
     def loss(self, value: Any) -> Any:
-        """Turn the score round where higher is better, so that lower is."""
+        """Return the score, with the opposite sign if higher is better, so that lower
+        is better.
+        """
         return -value if self.higher_is_better else value
 
 
@@ -89,15 +89,15 @@ METRICS = {
         ),
     ),
 }
-#: The error of forecasts of positive numbers, in addition to these.
+#: An additional error for forecasts of positive numbers.
 RELATIVE = Metric(
     "mape", "MAPE", ".1%", "mean absolute error as a percentage of the target"
 )
 
 
 def in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
-    """Divide predictions of several targets by the standard deviation of each; no
-    densities.
+    """Divide predictions of several targets by the standard deviation of each target.
+    Densities are not changed.
     """
     spread = table.groupby("target")["true"].transform("std", ddof=0).replace(0.0, 1.0)
     columns = [
@@ -107,7 +107,7 @@ def in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def without_limits(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows of which a limit of the target is known, and not the target."""
+    """Leave out rows for which only a limit of the target is known."""
     return table[table[LIMIT] == 0.0] if LIMIT in table else table
 
 
@@ -123,8 +123,9 @@ class Difference(NamedTuple):
     """
 
     mean: float
-    error: float  #: The standard error of the mean; NaN where it is not known.
-    limit: float  #: Above how many standard errors the difference is clear.
+    error: float  #: The standard error of the mean; NaN if it is not known.
+    #: The difference is clear if it is larger than this number of standard errors.
+    limit: float
 
     @property
     def clear(self) -> bool:
@@ -132,8 +133,8 @@ class Difference(NamedTuple):
 
 
 def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
-    """Give a value of each row whose mean is the metric, or for the RMSE its square;
-    None if there is none.
+    """Return a value for each row, so that the mean of the values is the metric, or its
+    square for the RMSE; None if there are no such values.
     """
     if metric.name == "nlpd":
         return -table["log_density"].to_numpy()

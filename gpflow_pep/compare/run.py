@@ -143,9 +143,8 @@ class Comparison:
         losses, others = (
             self.losses_of(model, metric).to_numpy() for model in (name, other)
         )
-        rows = pd.MultiIndex.from_arrays(
-            [table["part"], table.index]
-        )  # rows repeat with several targets
+        # Rows repeat with several targets.
+        rows = pd.MultiIndex.from_arrays([table["part"], table.index])
         ratio = rows.nunique() / sum(fit.num_rows for fit in fits)
         return difference_over_parts(losses, others, ratio)
 
@@ -183,8 +182,9 @@ def compare(
     :param y: The name of the target, or its position counted from 0, or the targets,
         [N]. Several targets must be numbers: pass a list of their names, or an array
         [N, P] with NaN for missing targets. Models of all targets together are then
-        compared with a model of each target.
-    :param callback: A function that is called before and after each fit.
+        compared with separate models of each target.
+    :param callback: A function that is called before and after each fit, with a
+        :class:`~gpflow_pep.compare.schedule.Progress`.
     :param options: The options of :class:`~gpflow_pep.compare.settings.Settings`, and
         the options of :func:`~gpflow_pep.tables.cleaning.clean` except ``limits``:
         ``task``, ``drop``, ``drop_missing``, ``as_written``, ``decimal``,
@@ -213,9 +213,8 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     if _is_place(y):
         return frame, int(y)
     are_words = isinstance(y, (list, tuple)) and {*map(type, y)} == {str}
-    if are_words and len(y) != len(
-        frame
-    ):  # as many words as rows are labels of the rows
+    # As many words as rows are labels of the rows.
+    if are_words and len(y) != len(frame):
         return frame, list(y)
     return _with_targets(frame, y)
 

@@ -1,6 +1,4 @@
-"""Predictions of held-out rows, their scores, and which of two models has the better
-one.
-"""
+"""Predictions of held-out rows, their scores, and comparisons of two models."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,15 +33,15 @@ from .losses import (
 from .predicting import QUANTILES, predictions
 from .settings import Settings
 
-#: A difference is called clear where chance alone gives so large a one with at most
-#: this probability.
+#: A difference is called clear if chance alone gives a difference of this size with at
+#: most this probability.
 SIGNIFICANCE = 0.05
 
 
 def metrics_for(data: Cleaned, settings: Settings) -> tuple[Metric, ...]:
-    """Give the metrics of a comparison: those of numbers or classes, and of forecasts
-    of positive numbers the relative error after the absolute one. The metric that
-    decides is the first.
+    """Return the metrics of a comparison, for numbers or for classes. For forecasts of
+    positive numbers the relative error follows the absolute one. The decisive metric is
+    the first.
     """
     metrics = list(METRICS[data.kind])
     is_forecast = data.kind == "numbers" and settings.time_column is not None
@@ -60,10 +58,10 @@ def held_out(
     classes: bool,
     quantiles: Mapping[str, float] = QUANTILES,
 ) -> pd.DataFrame:
-    """Predict rows whose target is known: "true", :func:`predictions` and its
-    "log_density"; and of one number with Gaussian noise "pit", the predicted
-    probability of a smaller one. Of several targets there is a row for each that is
-    known, with its name as "target".
+    """Predict rows whose target is known. The columns are "true", those of
+    :func:`predictions`, and "log_density". A single number with Gaussian noise has the
+    column "pit", the predicted probability of a smaller value. With several targets
+    there is a row for each known target, with its name in the column "target".
 
     :param quantiles: The quantiles of a number, by the name of their column.
     """
@@ -102,8 +100,8 @@ def held_out(
 
 def scores(table: pd.DataFrame) -> dict[str, float]:
     """
-    Compute the metrics of held-out rows; of several targets the mean over these, of
-    errors divided by the standard deviation of the target.
+    Compute the metrics of held-out rows. With several targets they are means over the
+    targets, with errors divided by the standard deviation of each target.
     """
     if "target" in table:
         scaled = in_units_of_spread(table).groupby("target", sort=False)
@@ -136,8 +134,8 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
 
 
 def relative_error(table: pd.DataFrame) -> float:
-    """Compute the mean absolute error relative to the targets; NaN if one of these is
-    not positive.
+    """Compute the mean absolute error relative to the targets; NaN if a target is not
+    positive.
     """
     true = table["true"]
     mean = table["mean"]
@@ -145,8 +143,8 @@ def relative_error(table: pd.DataFrame) -> float:
 
 
 def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
-    """Give the number of each row's class, [N], and the probability of each class, [N,
-    C].
+    """Return the number of each row's class, [N], and the probability of each class,
+    [N, C].
     """
     columns = [name for name in table if name.startswith("p(")]
     places = {name[2:-1]: place for place, name in enumerate(columns)}
@@ -156,12 +154,12 @@ def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
 
 def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     """
-    Compute the area under the ROC curve of the second of two classes; of several, each
-    against all others, on average over the classes that occur. NaN where the rows are
-    all of one class.
+    Compute the area under the ROC curve of the second of two classes. With more
+    classes, the result is the mean over classes that occur, each against all others.
+    NaN if all rows have the same class.
 
     :param labels: The number of each row's class, [N].
-    :param probability: Of each class, [N, C].
+    :param probability: The probability of each class, [N, C].
     """
     if not np.isfinite(probability).all():
         return np.nan
@@ -200,9 +198,9 @@ def difference_over_parts(
     generalization error*, Machine Learning 52, 2003), and Student's t with J − 1
     degrees of freedom decides what is clear.
 
-    :param losses: [J].
-    :param others: [J].
-    :param ratio: The rows held out for each row trained on.
+    :param losses: The losses of the model, [J].
+    :param others: The losses of the other model, [J].
+    :param ratio: The number of held-out rows divided by the number of training rows.
     """
     gaps = losses - other_losses
     count = len(losses)
@@ -214,12 +212,13 @@ def difference_over_parts(
 def difference_over_rows(
     metric: Metric, table: pd.DataFrame, other: pd.DataFrame
 ) -> Difference:
-    """Compare two models on the rows of one part, which leaves out how much training
-    sets matter.
+    """Compare two models on the rows of one part. This ignores the variation between
+    training sets.
 
-    The standard error is that of the mean over rows. A difference of root mean squared
-    errors is the mean difference of squared errors over their sum. The error of an area
-    under the ROC curve, which is no mean over rows, is not known.
+    The standard error is the standard error of the mean over rows. A difference of root
+    mean squared errors is the mean difference of squared errors divided by the sum of
+    both. The error of an area under the ROC curve is not known, because it is not a
+    mean over rows.
     """
     losses, other_losses = (row_losses(metric, part) for part in (table, other))
     if losses is None or other_losses is None:

@@ -29,13 +29,14 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     all columns together.
 
     :param estimator: A regressor of one column that also predicts standard deviations.
-    :param max_seconds: The time limit in seconds for all columns together, if the
-        estimator has a limit; None keeps the limit of the estimator for each column.
+    :param max_seconds: The time limit in seconds for all columns together, for an
+        estimator that has ``max_seconds``. None keeps the estimator's own limit for
+        each column.
     """
 
     estimators_: list[Any]
-    #: How many training rows the files of our estimators hold, each row once;
-    #: None: the estimators are others.
+    #: How many training rows the files of the estimators hold, each row once; None if
+    #: they are not estimators of this package.
     rows_held_: RowsHeld | None
     target_names_: list[str] | None
 
@@ -119,7 +120,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return mean_r2(self._checked(y, mean), mean, sample_weight)
 
     def _checked(self, y: Any, X: AnyNDArray) -> AnyNDArray:
-        """Check targets, with the columns of a table in the order of those of
+        """Check targets, with the columns of a table in the order of the columns in
         ``fit``.
         """
         return as_outputs("y", y, X, len(self.estimators_), self.target_names_)
@@ -151,7 +152,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     @property
     def n_iter_(self) -> int:
-        """The steps of all columns together."""
+        """The number of steps for all columns together."""
         return sum(estimator.n_iter_ for estimator in self.estimators_)
 
     @property

@@ -173,9 +173,8 @@ class Tobit(LikelihoodWithMoments):
         up, up_square = _excess(start, self.high, mean, deviation, 1.0)
         down, down_square = _excess(-start, self.low, mean, deviation, -1.0)
         shift = up - down
-        square = tf.nn.relu(
-            up_square + down_square - tf.square(shift)
-        )  # rounding, near bounds
+        # Rounding can make it negative near bounds.
+        square = tf.nn.relu(up_square + down_square - tf.square(shift))
         return nearest + deviation * shift, tf.square(deviation) * square
 
     @property
@@ -500,10 +499,9 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
     middle = tf.where(narrow, x - 0.5 * width, 0.0)
     square = tf.square(middle)
     half_square = tf.square(0.5 * w)
-    second, fourth = (
-        square - 1.0,
-        square * (square - 6.0) + 3.0,
-    )  # Hermite's polynomials
+    # Hermite's polynomials.
+    second = square - 1.0
+    fourth = square * (square - 6.0) + 3.0
     series = tf.math.log1p(
         half_square * (second / 6.0 + half_square * (fourth / 120.0))
     )

@@ -163,9 +163,8 @@ class PowerEPModel(GPModel, abc.ABC):
         }
         dtype = tf.as_dtype(default_float())
         checks.check_same_float(dtype, inducing_variable=variables, **parts)
-        if (
-            dtype == tf.float32
-        ):  # otherwise GPUs round the factors of its products to 11 bits
+        # Otherwise GPUs round the factors of its products to 11 bits.
+        if dtype == tf.float32:
             tf.config.experimental.enable_tensor_float_32_execution(False)
         X = prior.example_inputs(variables) if X is None else X
         if X is not None:
@@ -225,9 +224,8 @@ class PowerEPModel(GPModel, abc.ABC):
         same.
         """
         same_shape = tuple(np.shape(value)) == tuple(self.alpha.shape)
-        if (
-            not same_shape or tf.executing_eagerly()
-        ):  # a graph checks it when it is used
+        # A graph checks it when it is used.
+        if not same_shape or tf.executing_eagerly():
             alpha = Power(value)
             self._check_powers(alpha)
         if same_shape:
@@ -285,9 +283,8 @@ class PowerEPModel(GPModel, abc.ABC):
         )
         remedy += " at 1), or set the power first: model.alpha = 0.0."
         text = checks.message("elbo", "a power alpha above 0", expected, remedy)
-        with (
-            tf.init_scope()
-        ):  # while a graph is traced, TensorFlow does not wrap the message
+        # While a graph is traced, TensorFlow does not wrap the message.
+        with tf.init_scope():
             checks.require(tf.reduce_all(tf.equal(self.alpha, 0.0)), text)
         at_zero = checks.require(tf.reduce_all(tf.equal(self._powers(), 0.0)), text)
         with tf.control_dependencies(at_zero):
@@ -354,9 +351,8 @@ class PowerEPModel(GPModel, abc.ABC):
             hyperparameters ran off so far that variances of f are lost in rounding.
         """
         if full_cov or full_output_cov:
-            return super().predict_y(
-                Xnew, full_cov, full_output_cov
-            )  # which refuses it
+            # GPflow's method refuses it.
+            return super().predict_y(Xnew, full_cov, full_output_cov)
         return finite(
             predict_mean_and_var(self.likelihood, Xnew, *self.predict_f(Xnew))
         )
@@ -375,9 +371,8 @@ class PowerEPModel(GPModel, abc.ABC):
         :raises ValueError: If a target is outside the likelihood's support.
         """
         if full_cov or full_output_cov:
-            return super().predict_log_density(
-                data, full_cov, full_output_cov
-            )  # which refuses it
+            # GPflow's method refuses it.
+            return super().predict_log_density(data, full_cov, full_output_cov)
         if entries.takes_missing_targets(self):
             X, Y = self._check_new_targets(data)
             arguments = self.likelihood, X, *self.predict_f(X), Y
@@ -467,9 +462,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def rows(self) -> Rows:
         """The present rows."""
         num_inducing = (self.inducing_variable.shape or (None,))[0]
-        if prior.is_mixed(
-            self.kernel
-        ):  # each row is projected on the inducing variables of all latent functions
+        # Each row is projected on the inducing variables of all latent functions.
+        if prior.is_mixed(self.kernel):
             num_inducing = (
                 num_inducing and len(self.kernel.latent_kernels) * num_inducing
             )

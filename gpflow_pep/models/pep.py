@@ -354,9 +354,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _converge(self, copies: int = 1) -> Converged:
         problem = self.site_problem().keep_projections(copies)
-        report = partial(
-            self.__dict__.__setitem__, "last_adjoint"
-        )  # TensorFlow would save an attribute
+        # TensorFlow would save an attribute.
+        report = partial(self.__dict__.__setitem__, "last_adjoint")
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
     def _converged_rows(self) -> tuple[Any, ...]:
@@ -532,9 +531,8 @@ class _SiteParameters(Module):
     def write(self, sites: Sites) -> None:
         """Replace all sites; their number may change."""
         for parameter, value in zip((self.nu, self.tau), sites, strict=True):
-            if isinstance(
-                parameter, Parameter
-            ):  # gpflow.utilities.freeze makes it a constant
+            # gpflow.utilities.freeze makes it a constant.
+            if isinstance(parameter, Parameter):
                 parameter.unconstrained_variable.assign(value)
         self.version.assign_add(1)
 

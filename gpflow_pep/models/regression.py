@@ -369,9 +369,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         memory = self._memory_terms(W)
         if memory is None:
             return sums
-        squares = (
-            sums.squares - 2.0 * memory.log_scale
-        )  # log Z has minus half of the squares
+        # Log Z has minus half of the squares.
+        squares = sums.squares - 2.0 * memory.log_scale
         return sums._replace(natural=add_memory(sums.natural, memory), squares=squares)
 
 

@@ -108,10 +108,8 @@ class Blocks(Cut):
             np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
             for block, filled in zip(largest_first, np.repeat(width, num_blocks))
         ]
-        ends = (
-            num_blocks,
-            np.multiply(num_blocks, width),
-        )  # of chunks, in the two before
+        # The ends of chunks among the blocks, and among the rows.
+        ends = (num_blocks, np.multiply(num_blocks, width))
         starts = (np.cumsum([0, *numbers]) for numbers in ends)
         self._plan = largest_first, np.concatenate(rows), *starts, np.asarray(width)
 

@@ -142,9 +142,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         value when it is assigned. It is not a parameter, and restoring a checkpoint
         does not change it.
         """
-        if "_num_data" not in vars(
-            self
-        ):  # what is assigned is compared with what is there
+        # What is assigned is compared with what is there.
+        if "_num_data" not in vars(self):
             raise AttributeError("num_data")
         return self._num_data[0]
 
@@ -159,10 +158,11 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             known[1] if known else tf.Variable(0, trainable=False, dtype=tf.int64)
         )
         variable.assign(number)
+        # Past TensorFlow, which would save it.
         self.__dict__["_num_data"] = (
             number,
             variable,
-        )  # past TensorFlow, which would save it
+        )
 
     @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
@@ -345,9 +345,8 @@ def _shape_of_q(
         return num_inducing, None
     num_latents = int(kernel.num_latent_gps)
     several = isinstance(inducing_variable, MultioutputInducingVariables)
-    return (
-        (num_inducing, num_latents) if several else (num_inducing * num_latents, 1)
-    )  # in one Gaussian
+    # All latent functions are in one Gaussian.
+    return (num_inducing, num_latents) if several else (num_inducing * num_latents, 1)
 
 
 def _check_q(

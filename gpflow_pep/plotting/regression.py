@@ -206,9 +206,8 @@ def regression_1d(
             raise refusal("data", got, "a pair of inputs and targets", "Pass (x, y).")
         inputs, targets = as_vectors(inputs=pair[0], targets=pair[1])
         color, marker = (canvas.color_of(place), "x") if place else (TRAIN, ".")
-        alpha = float(
-            np.clip(3.0 * FEW / len(inputs), 0.05, 0.9)
-        )  # fainter the more there are
+        # The more there are, the fainter they are.
+        alpha = float(np.clip(3.0 * FEW / len(inputs), 0.05, 0.9))
         style: dict[str, Any] = {
             "color": color,
             "alpha": alpha,

@@ -52,9 +52,8 @@ CHUNK = 1000
 class Component(NamedTuple):
     """What predicts f at rows, and the likelihood of y."""
 
-    moments: Callable[
-        [Array], tuple[Array, Array]
-    ]  #: Mean and variance of f, [N, L], at [N, D].
+    #: Mean and variance of f, [N, L], at [N, D].
+    moments: Callable[[Array], tuple[Array, Array]]
     variance: Callable[[Array], Array]  #: Prior variances [N] of rows [N, D].
     likelihood: Mapping[str, Any]
     any_row: (

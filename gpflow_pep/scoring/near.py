@@ -62,9 +62,8 @@ def moments_from_near_rows(
 
     def of_chunk(X: Array) -> tuple[Array, Array]:
         index = find(X * precision, near)
-        rows = np.concatenate(
-            [X[:, None], described["X"][index]], axis=1
-        )  # [N, 1 + m, D]
+        # [N, 1 + m, D]
+        rows = np.concatenate([X[:, None], described["X"][index]], axis=1)
         flat = rows.reshape(-1, X.shape[1])
         D = covariance_with(kernel, rows)(rows)
         D[:, group, group] = variance(flat).reshape(D.shape[:2])
@@ -145,8 +144,7 @@ def _sites(signs: Array, C: Array, nu: Array, tau: Array) -> tuple[Array, Array]
     bell = (1.0 - 2.0 * SQUEEZE) * np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
     slope = bell / (SQUEEZE + (1.0 - 2.0 * SQUEEZE) * ndtr(z))
     delta1 = signs * slope / np.sqrt(1.0 + v_c)
-    shrinks = np.minimum(
-        -slope * (z + slope) / (1.0 + v_c), 0.0
-    )  # a precision stays at 0
+    # A precision stays at 0.
+    shrinks = np.minimum(-slope * (z + slope) / (1.0 + v_c), 0.0)
     scale = 1.0 / (1.0 + shrinks * v_c)
     return scale * (delta1 - shrinks * m_c), -scale * shrinks

@@ -28,28 +28,28 @@ class Mixture:
     """
 
     components: tuple[Any, ...]  #: Single models.
-    settings: ModelSettings  #: Those by which the recipe trained it.
+    settings: ModelSettings  #: The settings with which the recipe trained it.
     lines: tuple[str, ...]  #: What was tried and kept, and why.
-    weights: AnyNDArray  #: Of the densities, [K], of sum 1.
-    mean_weights: AnyNDArray  #: Of the means, [K], of sum 1.
-    recalibration: Recalibration | None  #: None: rows were not left out honestly.
+    weights: AnyNDArray  #: The weights of the densities, [K]; their sum is 1.
+    mean_weights: AnyNDArray  #: The weights of the means, [K]; their sum is 1.
+    recalibration: Recalibration | None  #: None if rows were not left out of training.
     #: The normal scores of training rows that :mod:`gpflow_pep.estimators.intervals`
-    #: computes once; None until then.
+    #: computes once; None before that.
     fold_scores: AnyNDArray | None = None
 
     @property
     def heaviest(self) -> SingleModel:
-        """The component of the largest weight."""
+        """The component with the largest weight."""
         heaviest: SingleModel = self.components[int(np.argmax(self.weights))]
         return heaviest
 
     def singles(self) -> Iterator[SingleModel]:
-        """Give the single models."""
+        """Yield the single models."""
         yield from self.components
 
     @property
     def is_one_model(self) -> bool:
-        """Whether predictions are those of one single model."""
+        """Whether the mixture is one single model."""
         return len(self.components) == 1 and self.recalibration is None
 
     @property
@@ -63,7 +63,7 @@ class Mixture:
     ) -> Predictive:
         """Predict y.
 
-        :param known: Known targets of the rows, [N, P], NaN for others.
+        :param known: Known targets of the rows, [N, P], with NaN for unknown ones.
         """
         return self.mixed(
             [single.predictive(rows, known) for single in self.components]
@@ -84,7 +84,7 @@ class Mixture:
         self, copies: AnyNDArray | None = None
     ) -> tuple[Any, Predictive] | None:
         """Return the row numbers of left-out rows, and their predictions; None if a
-        component has left out none.
+        component has not left out any.
 
         :param copies: The number of copies of each training row, [N].
         """
@@ -120,16 +120,18 @@ class Mixture:
 
 @dataclass(eq=False)
 class ColumnMixture:
-    """Mixtures, and which of them predicts each column of y; the methods are those of
-    :class:`Mixture`.
+    """Mixtures, and the choice of the mixture that predicts each column of y. The
+    methods are the same as in :class:`Mixture`.
     """
 
-    components: tuple[Mixture, ...]  #: Of one column, or of all.
+    components: tuple[Mixture, ...]  #: Mixtures of one column, or of all columns.
     lines: tuple[str, ...]  #: What was tried and kept, and why.
-    places: Sequence[int]  #: The number of the component that predicts a column, [P].
-    #: The number of the component that does so if other targets of the row are known.
+    #: The number of the component that predicts each column, [P].
+    places: Sequence[int]
+    #: The number of the component that predicts each column if other targets of the row
+    #: are known, [P].
     known_places: Sequence[int]
-    recalibration: None = None  #: Components have recalibrations of their own.
+    recalibration: None = None  #: Each component has its own recalibration.
 
     @property
     def weights(self) -> AnyNDArray:
@@ -141,11 +143,13 @@ class ColumnMixture:
 
     @property
     def heaviest(self) -> SingleModel:
-        """The heaviest single model of the component of the largest weight."""
+        """The single model with the largest weight in the component with the largest
+        weight.
+        """
         return self.components[int(np.argmax(self.weights))].heaviest
 
     def singles(self) -> Iterator[SingleModel]:
-        """Give the single models of all components."""
+        """Yield the single models of all components."""
         for mixture in self.components:
             yield from mixture.singles()
 
@@ -184,8 +188,8 @@ class ColumnMixture:
         return PredictiveOfColumns(tuple(columns))
 
     def by_column(self, compute: Callable[[Mixture], AnyNDArray]) -> AnyNDArray:
-        """Compute values of rows, [N, ...] or [N, P, ...], by the components that
-        predict a column, and take those of each column, [N, P, ...].
+        """Compute values of rows with each component that predicts a column, [N, ...]
+        or [N, P, ...], and select the values of each column, [N, P, ...].
         """
         values = {place: compute(self.components[place]) for place in set(self.places)}
         columns = []
@@ -195,7 +199,7 @@ class ColumnMixture:
         return np.stack(columns, axis=1)
 
     def far_rows(self, rows: AnyNDArray) -> AnyNDArray:
-        """Find rows that are far for all components that predict a column, [N]."""
+        """Mark the rows that are far for all components that predict a column, [N]."""
         mixtures = [self.components[place] for place in sorted(set(self.places))]
         return np.asarray(
             np.all([mixture.far_rows(rows) for mixture in mixtures], axis=0)

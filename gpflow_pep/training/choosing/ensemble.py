@@ -464,9 +464,8 @@ class EnsemblePosterior(EnsemblePredictions):
         if not any(options) and tf.executing_eagerly():
             for likelihood, computed in zip(self.likelihoods, moments, strict=True):
                 _record_cut(likelihood, Xnew, *computed)
-        moments = [
-            (mean, tf.maximum(variance, least)) for mean, variance in moments
-        ]  # of rounding
+        # Rounding can make it smaller.
+        moments = [(mean, tf.maximum(variance, least)) for mean, variance in moments]
         if new_rows is None:
             return moments
         return [

@@ -224,9 +224,8 @@ def ensemble_with_near_labels(
             for model in models
         ]
     )
-    once = np.sort(
-        np.unique(copies_of(X, Y), return_index=True)[1]
-    )  # no row predicts its copy
+    # No row predicts its copy.
+    once = np.sort(np.unique(copies_of(X, Y), return_index=True)[1])
     X = X[once]
     Y = Y[once]
     alone = alone[:, once]
@@ -258,9 +257,8 @@ def choose_noise(
     [S].
     """
     mean, variance = moments_given_near(model, num_near, validation[0], levels)
-    with np.errstate(
-        invalid="ignore"
-    ):  # rounding can leave a row that does not depend on others
+    # Rounding can leave a row that does not depend on others.
+    with np.errstate(invalid="ignore"):
         densities = norm.logpdf(validation[1][:, None], mean, np.sqrt(variance)).sum(
             axis=-1
         )

@@ -121,9 +121,8 @@ class Replicas:
             terms = [
                 tf.where(is_chief, value, tf.zeros_like(value)) for value in tensors
             ]
-            return [
-                self.total([term])[0] for term in terms
-            ]  # one at a time: each has its own type
+            # One at a time: each has its own type.
+            return [self.total([term])[0] for term in terms]
 
         def on_all() -> list[tf.Tensor]:
             assert self._strategy is not None  # for mypy

@@ -163,9 +163,8 @@ class _Run:
             )
             converged = bool(outcome.success)
             message = str(outcome.message).strip()
-            if message.startswith(
-                "ABNORMAL"
-            ):  # mostly rounding, where the objective is flat
+            # Mostly rounding, where the objective is flat.
+            if message.startswith("ABNORMAL"):
                 message = NO_STEP
             if converged and len(self.losses) <= 1:
                 stayed = (
@@ -176,9 +175,8 @@ class _Run:
         except _Halt as halt:
             converged = halt.converged
             message = str(halt)
-        if (
-            self.loss.unsettled
-        ):  # a line search may end at a jump, which SciPy calls convergence
+        # A line search may end at a jump, which SciPy calls convergence.
+        if self.loss.unsettled:
             last = f"last evaluation(s) of the loss: {self.loss.unsettled}."
             converged = False
             message = f"The sites did not converge at the {last} {message}"
@@ -546,9 +544,8 @@ def _moves(
 
     def perturb(model: GPModel) -> None:
         for variable in variables:
-            change = 0.5 * random.standard_normal(
-                variable.numpy().shape
-            )  # unconstrained
+            # A change of the unconstrained value.
+            change = 0.5 * random.standard_normal(variable.numpy().shape)
             variable.assign_add(change.astype(variable.dtype.as_numpy_dtype))
 
     if not isinstance(starts, Sequence):

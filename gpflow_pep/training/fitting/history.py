@@ -43,9 +43,8 @@ class FitRecord(NamedTuple):
     seconds: float
     losses: AnyNDArray  #: The batch's estimate of the training loss at each step.
     evaluations: list[Evaluation]
-    best_step: (
-        int | None
-    )  #: The steps that the model's parameters are of, with early stopping.
+    #: The steps that the model's parameters are of, with early stopping.
+    best_step: int | None
     stopped_early: bool
 
 

@@ -165,9 +165,8 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     or of inputs of which a tenth at most have several targets, has ten levels and half
     as many as rows differ.
     """
-    codes = pd.util.hash_pandas_object(
-        pd.DataFrame(X + 0.0), index=False
-    )  # 64 bits of each: fast
+    # Codes of 64 bits for each row are fast.
+    codes = pd.util.hash_pandas_object(pd.DataFrame(X + 0.0), index=False)
     _, first_places, group = np.unique(codes, return_index=True, return_inverse=True)
     several = (
         np.bincount(group, np.any((Y[first_places][group] != Y) & ~np.isnan(Y), axis=1))
@@ -176,9 +175,8 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     copies = np.where(several[group], len(X) + np.arange(len(X)), group)
     if 2 * (num_distinct := len(np.unique(copies))) > len(X):
         return copies
-    is_y = np.sum(several) > 0.1 * np.sum(
-        np.bincount(group) > 1
-    )  # inputs have several targets
+    # Inputs have several targets.
+    is_y = np.sum(several) > 0.1 * np.sum(np.bincount(group) > 1)
     levels = max(
         len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T
     )
@@ -220,9 +218,8 @@ def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
         key: getattr(model, key) for key in ("max_sweeps", "tolerance", "reset_sites")
     }
     other = type(model)(data, kernel, likelihood, Z, **options)
-    other.loss_tolerance.assign(
-        model.loss_tolerance
-    )  # a tolerance that is passed has set it to 0
+    # A tolerance that is passed has set it to 0.
+    other.loss_tolerance.assign(model.loss_tolerance)
     return other
 
 

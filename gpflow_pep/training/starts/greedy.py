@@ -312,11 +312,9 @@ class _Candidates:
         scale = np.sqrt(max(self.covariance.diagonal[i], 0.0) + default_jitter())
         rows = (self.covariance.row(i), self.products.row(i), self.whitened.row(i))
         along, p, c = (row / scale for row in rows)  # cov(fⱼ, a), rⱼᵀ a, rⱼᵀ S⁻¹ a
-        q, s, t = (
-            p[i] / scale,
-            c[i] / scale,
-            self.moments[i] / scale,
-        )  # aᵀa, aᵀS⁻¹a, aᵀS⁻¹y
+        q = p[i] / scale  # aᵀa
+        s = c[i] / scale  # aᵀS⁻¹a
+        t = self.moments[i] / scale  # aᵀS⁻¹y
         # First S grows by a aᵀ, then every r loses its part along a.
         root = np.sqrt(1.0 + s)
         d = (c - 0.5 * s * along) / (1.0 + s)

@@ -97,9 +97,8 @@ def coregionalization(
     values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]
     unit = vectors[:, leading] * np.sqrt(np.maximum(values[leading], LEAST_EIGENVALUE))
-    unit = unit * np.where(
-        unit.sum(axis=0) < 0.0, -1.0, 1.0
-    )  # the same signs on each machine
+    # The same signs on each machine.
+    unit = unit * np.where(unit.sum(axis=0) < 0.0, -1.0, 1.0)
     weights = s[:, None] * unit
     base = _with_variance_1(kernel)
     factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]

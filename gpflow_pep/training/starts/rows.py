@@ -140,9 +140,8 @@ def kmeans(
     if not covariances:
         return InducingPoints(centres)
     deviations = (X[clusters.labels_ == m] - centre for m, centre in enumerate(centres))
-    full = np.stack(
-        [R.T @ R / max(1, len(R)) for R in deviations]
-    )  # 0 for a single row
+    # The matrix of a single row is 0.
+    full = np.stack([R.T @ R / max(1, len(R)) for R in deviations])
     diagonal = np.diagonal(full, axis1=1, axis2=2)
     if covariances == "spherical":
         return BlurredInducingPoints(centres, diagonal.mean(axis=1))
