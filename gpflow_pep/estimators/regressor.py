@@ -286,7 +286,7 @@ class PEPRegressor(TargetPredictions):
 
     @property
     def mean_weights_(self) -> AnyNDArray:
-        """The weights of the components' means, [K], of sum 1."""
+        """The weights of the components' means, [K]; their sum is 1."""
         check_is_fitted(self)
         return self.mixture_.mean_weights
 

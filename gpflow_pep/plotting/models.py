@@ -18,15 +18,15 @@ class Inducing(NamedTuple):
 
     Z: AnyNDArray  #: Inputs, [M, D].
     covariance: AnyNDArray | None = (
-        None  #: Of the blur of each, [M, D, D]; None for points.
+        None  #: The covariances of the blur, [M, D, D]; None for points.
     )
 
 
 def inducing_points_of(model: Any) -> list[Inducing]:
-    """Find the inducing inputs of each set in a model; for an estimator they are in
+    """Find the inducing inputs of each set in a model. For an estimator they are in
     original units.
 
-    :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
+    :param model: A model of GPflow or of this package, a fitted ``PEPRegressor`` or
         ``PEPClassifier``, or an inducing variable.
     :raises ValueError: If it has no inducing variable with inputs Z.
     """
@@ -151,8 +151,8 @@ def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) ->
 def _heights(
     values: AnyNDArray, errors: AnyNDArray, baselines: AnyNDArray
 ) -> tuple[float, float]:
-    """Find limits of y that hold the sweep, and the baselines [B, 2] that are not far
-    from it.
+    """Find limits of y that contain the sweep, and the baselines [B, 2] that are not
+    far from it.
     """
     low = float(np.min(values - errors))
     high = float(np.max(values + errors))
