@@ -10,8 +10,9 @@ import pandas as pd
 from sklearn.inspection import permutation_importance
 from sklearn.pipeline import Pipeline
 
+from .losses import Metric
 from .predicting import predictions_given_others
-from .scores import Metric, held_out, scores
+from .scores import held_out, scores
 
 #: The learning curve has points at these fractions of the training rows of the first
 #: part.

@@ -18,16 +18,10 @@ from ..plotting.regression import FEW
 from .findings import named, summarise
 from .folder import MOST_TARGETS
 from .forecasts import draw_forecast, latest_forecasts
+from .losses import Difference, Metric, without_limits
 from .predicting import predictions
 from .run import Comparison
-from .scores import (
-    Difference,
-    Metric,
-    class_indices,
-    difference_over_rows,
-    scores,
-    without_limits,
-)
+from .scores import class_indices, difference_over_rows, scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,8 +18,16 @@ from ..tables.suspicions import formula
 from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
+from .losses import (
+    METRICS,
+    RELATIVE,
+    Difference,
+    Metric,
+    in_full,
+    inside,
+    without_limits,
+)
 from .run import Comparison, wins_each_window
-from .scores import METRICS, RELATIVE, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
@@ -543,7 +551,7 @@ def width_of_intervals(comparison: Comparison) -> str:
     """Describe whether intervals of numbers are too narrow or too wide by more than
     chance, with windows only in the latest one, which has the most training rows.
     """
-    hits = of_rows.inside(latest_rows(comparison))
+    hits = inside(latest_rows(comparison))
     if comparison.likelihood in COUNTS or hits.empty:
         return ""  # intervals of whole numbers cannot contain exactly 90%
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue

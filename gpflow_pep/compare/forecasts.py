@@ -8,8 +8,8 @@ import pandas as pd
 from .. import plotting
 from ..plotting import canvas
 from .folder import MOST_SERIES
+from .losses import without_limits
 from .run import Comparison
-from .scores import without_limits
 from .series import series_of
 
 if TYPE_CHECKING:

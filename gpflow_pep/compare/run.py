@@ -29,15 +29,10 @@ from .candidates import (
 )
 from .details import FRACTIONS, Details, errors_given_others, importance_of
 from .fit_warnings import warnings_named
+from .losses import Difference, Metric
 from .partition import clean_for
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
-from .scores import (
-    Difference,
-    Metric,
-    difference_over_parts,
-    difference_over_rows,
-    metrics_for,
-)
+from .scores import difference_over_parts, difference_over_rows, metrics_for
 from .settings import Settings
 from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
@@ -420,7 +415,7 @@ def best_of(comparison: Comparison) -> str | None:
     the lowest mean loss. Models that failed in a part are left out.
 
     A difference is clear if it is more standard errors than chance gives, see
-    :class:`~gpflow_pep.compare.scores.Difference`; for windows see
+    :class:`~gpflow_pep.compare.losses.Difference`; for windows see
     :func:`wins_each_window`. The scores of a model that is chosen on these rows are
     slightly optimistic there. None if every model failed in a part.
     """

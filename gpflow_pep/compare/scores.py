@@ -1,116 +1,44 @@
-"""Predictions of held-out rows, their scores, and comparisons of two models.
-
-scikit-learn and TensorFlow are imported where they are used, because ``gpflow-pep
-score`` needs neither.
-"""
+"""Predictions of held-out rows, their scores, and comparisons of two models."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from gpflow.base import AnyNDArray
 from scipy import stats
+from sklearn.metrics import (
+    accuracy_score,
+    mean_absolute_error,
+    precision_recall_fscore_support,
+    roc_auc_score,
+    root_mean_squared_error,
+)
+from sklearn.pipeline import Pipeline
 
+from ..estimators.classifier import log_of_labels
+from ..metrics import calibration
+from ..tables.cleaning import Cleaned
 from ..tables.numbers import LIMIT
+from .losses import (
+    METRICS,
+    RELATIVE,
+    Difference,
+    Metric,
+    in_units_of_spread,
+    inside,
+    row_losses,
+    without_limits,
+)
 from .predicting import QUANTILES, predictions
-
-if TYPE_CHECKING:
-    from sklearn.pipeline import Pipeline
-
-    from ..tables.cleaning import Cleaned
-    from .settings import Settings
-
-AnyNDArray: TypeAlias = npt.NDArray[Any]
+from .settings import Settings
 
 #: A difference is called clear if chance alone gives a difference of this size with at
 #: most this probability.
 SIGNIFICANCE = 0.05
 
 
-def in_full(value: float, form: str) -> str:
-    """Print a number without a power of ten if possible: 140 instead of 1.4e+02."""
-    text = format(value, form)
-    return f"{float(text):.15g}" if "e+" in text else text
-
-
-class Metric(NamedTuple):
-    """A score of held-out rows: its name in tables and figures, and its format."""
-
-    name: str
-    heading: str
-    form: str
-    label: str
-    nominal: float | None = None  #: The value that it should have, if that is known.
-    higher_is_better: bool = False
-    lowest: float = -np.inf  #: The smallest possible value.
-    highest: float = np.inf  #: The largest possible value.
-
-    def loss(self, value: Any) -> Any:
-        """Return the score, with the opposite sign if higher is better, so that lower
-        is better.
-        """
-        return -value if self.higher_is_better else value
-
-
-METRICS = {
-    "numbers": (
-        Metric(
-            "nlpd", "NLPD", ".3f", "mean negative log density of the targets, in nats"
-        ),
-        Metric("rmse", "RMSE", ".4g", "root mean squared error", lowest=0.0),
-        Metric("mae", "MAE", ".4g", "mean absolute error", lowest=0.0),
-        Metric(
-            "coverage",
-            "90% coverage",
-            ".1%",
-            "coverage of the 90% interval",
-            nominal=0.9,
-            lowest=0.0,
-            highest=1.0,
-        ),
-    ),
-    "classes": (
-        Metric(
-            "nlpd",
-            "NLPD",
-            ".3f",
-            "mean negative log probability of the classes, in nats",
-        ),
-        Metric(
-            "error",
-            "error",
-            ".2%",
-            "fraction of wrong predictions",
-            lowest=0.0,
-            highest=1.0,
-        ),
-        Metric(
-            "auc",
-            "AUC",
-            ".3f",
-            "area under the ROC curve",
-            higher_is_better=True,
-            lowest=0.0,
-            highest=1.0,
-        ),
-        Metric(
-            "ece",
-            "ECE",
-            ".3f",
-            "expected calibration error",
-            lowest=0.0,
-            highest=1.0,
-        ),
-    ),
-}
-#: An additional error for forecasts of positive numbers.
-RELATIVE = Metric(
-    "mape", "MAPE", ".1%", "mean absolute error as a percentage of the target"
-)
-
-
-def metrics_for(data: "Cleaned", settings: "Settings") -> tuple[Metric, ...]:
+def metrics_for(data: Cleaned, settings: Settings) -> tuple[Metric, ...]:
     """Return the metrics of a comparison, for numbers or for classes. For forecasts of
     positive numbers the relative error follows the absolute one. The decisive metric is
     the first.
@@ -124,7 +52,7 @@ def metrics_for(data: "Cleaned", settings: "Settings") -> tuple[Metric, ...]:
 
 
 def held_out(
-    pipeline: "Pipeline",
+    pipeline: Pipeline,
     X: pd.DataFrame,
     y: Any,
     classes: bool,
@@ -137,8 +65,6 @@ def held_out(
 
     :param quantiles: The quantiles of a number, by the name of their column.
     """
-    from ..estimators.classifier import log_of_labels
-
     estimator = pipeline[-1]
     inputs = pipeline[:-1].transform(X)
     targets = y.to_numpy()
@@ -177,16 +103,8 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
     Compute the metrics of held-out rows. With several targets they are means over the
     targets, with errors divided by the standard deviation of each target.
     """
-    from sklearn.metrics import (
-        accuracy_score,
-        mean_absolute_error,
-        root_mean_squared_error,
-    )
-
-    from ..metrics import calibration
-
     if "target" in table:
-        scaled = _in_units_of_spread(table).groupby("target", sort=False)
+        scaled = in_units_of_spread(table).groupby("target", sort=False)
         of_targets = [scores(part.drop(columns="target")) for _, part in scaled]
         return {
             name: float(np.mean([part[name] for part in of_targets]))
@@ -224,28 +142,6 @@ def relative_error(table: pd.DataFrame) -> float:
     return float(((true - mean).abs() / true).mean()) if (true > 0.0).all() else np.nan
 
 
-def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
-    """Divide predictions of several targets by the standard deviation of each target.
-    Densities are not changed.
-    """
-    spread = table.groupby("target")["true"].transform("std", ddof=0).replace(0.0, 1.0)
-    columns = [
-        name for name in ("true", "mean", "lower_90", "upper_90") if name in table
-    ]
-    return table.assign(**{name: table[name] / spread for name in columns})
-
-
-def without_limits(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows for which only a limit of the target is known."""
-    return table[table[LIMIT] == 0.0] if LIMIT in table else table
-
-
-def inside(table: pd.DataFrame) -> "pd.Series[bool]":
-    """Whether the target of each row, if it is known, is in its 90% interval."""
-    table = without_limits(table)
-    return (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
-
-
 def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
     """Return the number of each row's class, [N], and the probability of each class,
     [N, C].
@@ -265,8 +161,6 @@ def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     :param labels: The number of each row's class, [N].
     :param probability: The probability of each class, [N, C].
     """
-    from sklearn.metrics import roc_auc_score
-
     if not np.isfinite(probability).all():
         return np.nan
     classes = [1] if probability.shape[1] == 2 else range(probability.shape[1])
@@ -282,8 +176,6 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
     the class) and "precision" (the fraction of the predictions of the class that are
     right), by class.
     """
-    from sklearn.metrics import precision_recall_fscore_support
-
     true, predicted = (table[name].astype(str) for name in ("true", "predicted"))
     names = pd.Index(sorted({*true, *predicted}), name="class")
     precision, recall, _, rows = precision_recall_fscore_support(
@@ -292,21 +184,6 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {"rows": rows, "recall": recall, "precision": precision}, index=names
     )
-
-
-class Difference(NamedTuple):
-    """The loss of a model minus the loss of another model, on the same held-out
-    rows.
-    """
-
-    mean: float
-    error: float  #: The standard error of the mean; NaN if it is not known.
-    #: The difference is clear if it is larger than this number of standard errors.
-    limit: float
-
-    @property
-    def clear(self) -> bool:
-        return abs(self.mean) > self.limit * self.error
 
 
 def difference_over_parts(
@@ -356,24 +233,3 @@ def difference_over_rows(
     error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
     limit = stats.norm.ppf(1.0 - SIGNIFICANCE / 2.0)
     return Difference(float(np.mean(gaps)), float(error), float(limit))
-
-
-def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
-    """Return a value for each row, so that the mean of the values is the metric, or its
-    square for the RMSE; None if there are no such values.
-    """
-    if metric.name == "nlpd":
-        return -table["log_density"].to_numpy()
-    if metric.name in ("rmse", "mae", "mape"):
-        table = without_limits(table)
-        table = _in_units_of_spread(table) if "target" in table else table
-        size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
-        if metric.name == "mape":
-            return size / table["true"].to_numpy()
-        return size**2 if metric.name == "rmse" else size
-    if metric.name == "error":
-        wrong = table["predicted"].astype(str) != table["true"].astype(str)
-        return wrong.to_numpy(dtype=np.float64)
-    if metric.name == "coverage":
-        return inside(table).to_numpy(dtype=np.float64)
-    return None

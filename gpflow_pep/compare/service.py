@@ -17,15 +17,8 @@ from ..tables.conventions import MARKS_IN_WORDS, Conventions, plain_spelling
 from ..tables.encodings import listed, unusual_in
 from ..tables.formats import EPOCH
 from ..tables.numbers import LIMIT, is_limit
+from .losses import METRICS, Difference, Metric, in_full, row_losses, without_limits
 from .predicting import Prepared, known_targets, predictions, prepared
-from .scores import (
-    METRICS,
-    Difference,
-    Metric,
-    in_full,
-    row_losses,
-    without_limits,
-)
 
 AS_PROMISED = "as promised"
 WORSE = "worse"

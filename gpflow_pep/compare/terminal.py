@@ -21,8 +21,8 @@ from .findings import (
     WORSE,
     summarise,
 )
+from .losses import Metric, in_full
 from .run import Comparison
-from .scores import Metric, in_full
 from .series import SAME_SEASON, season_of
 
 MARKS = {

@@ -23,13 +23,9 @@ from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
 from gpflow_pep.compare import findings as texts_of
 from gpflow_pep.compare.details import Details
 from gpflow_pep.compare.findings import findings, quality, ranking, usable_for
+from gpflow_pep.compare.losses import METRICS, Difference
 from gpflow_pep.compare.run import best_of
-from gpflow_pep.compare.scores import (
-    METRICS,
-    Difference,
-    difference_over_rows,
-    scores,
-)
+from gpflow_pep.compare.scores import difference_over_rows, scores
 from gpflow_pep.compare.terminal import MARKS, drawn, score_line, word_tables
 from gpflow_pep.training.fitting.full_batch import OVER
 

@@ -16,8 +16,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 from gpflow_pep.compare import read_table
+from gpflow_pep.compare.losses import METRICS
 from gpflow_pep.compare.predicting import prepared
-from gpflow_pep.compare.scores import METRICS, scores
+from gpflow_pep.compare.scores import scores
 from gpflow_pep.compare.service import (
     Score,
     known_labels,
