@@ -111,9 +111,8 @@ def _move_files(new: Path, folder: Path, description: str) -> None:
                 "Write again when that process is done.",
             )
         try:
-            new = Path(
-                shutil.move(new, work / "next")
-            )  # copied, where it is on another volume
+            # If it is on another volume it is copied.
+            new = Path(shutil.move(new, work / "next"))
         except shutil.Error as error:
             raise OSError(error.args[0][0][2]) from error
         (work / "old").mkdir()

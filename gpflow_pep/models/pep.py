@@ -107,7 +107,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     )
 
     last_adjoint: AdjointInfo | None = None
-    """Record of the newest derivative in eager mode that used converged sites; None
+    """Record of the last derivative in eager mode that used converged sites; None
     before the first one.
     """
 
@@ -132,7 +132,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             inducing_variable = mixed_arguments(
                 kernel, inducing_variable, Y, num_latent_gps, memory=memory
             )
-            num_latent_gps = None  # the likelihood has one of each column
+            num_latent_gps = None  # the likelihood has a likelihood for each column
             check_entries(likelihood, Y)
         else:
             check_support(likelihood, Y)
@@ -150,9 +150,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self._set_rows((X, Y), Cut(), chunk_size)
         self._powers()
         self.memory = None if memory is None else AttachedMemory(memory, self)
-        # In nats per row: the error of the energy is then too small for L-BFGS to
-        # notice. A smaller value takes more sweeps to the same optima. Only its name in
-        # checkpoints is tracked.
+        # In nats per row. The error of the energy is then too small to disturb L-BFGS.
+        # A smaller value needs more sweeps and leads to the same optima. The variable
+        # is tracked only for its name in checkpoints.
         value = 1e-7 if tolerance is None else 0.0
         self.__dict__["loss_tolerance"] = tf.Variable(
             value, dtype=X.dtype, trainable=False
@@ -196,7 +196,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @property
     def last_inference(self) -> SiteUpdateInfo:
-        """The record of the newest run of the inner loop."""
+        """The record of the last run of the inner loop."""
         return _record_of_run(self._last_run.numpy())
 
     @tf.autograph.experimental.do_not_convert
@@ -210,11 +210,12 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     ) -> SiteUpdateInfo:
         """Bring the sites towards their fixed point for the present parameters.
 
-        Predictions and losses do this themselves. Call it to try other settings.
+        Predictions and losses do this themselves. Call this method to try other
+        settings.
 
         :param max_sweeps: The largest number of updates of all sites, after a first
-            sweep that measures the residual. If it is passed, there are no fallbacks;
-            by default it is the model's limit, and there are.
+            sweep that measures the residual. If it is passed, fallbacks are not tried;
+            by default it is the model's limit, and fallbacks are tried.
         :param tolerance: As in the class; by default the tolerance of the model.
         :param damping: The largest step, in (0, 1]; 1 by default.
         :param fresh: Whether to start without sites, not from the present ones. If
@@ -279,8 +280,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         an error.
 
         :param new_data: X [N, D] and Y [N, P], with as many columns as before.
-        :param alpha: If there is a power for each row: the power of the new rows, a
-            number or one number for each.
+        :param alpha: The power of the new rows, a number or one number for each, if the
+            model has a power for each row.
         :raises ValueError: If rows or powers do not suit the model, which then remains
             unchanged.
         """
@@ -311,7 +312,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Compute marginals, sites and residual variances of all rows at the fixed
         point.
 
-        They serve to define criteria over rows, see
+        Use them to define criteria over rows; see
         :class:`~gpflow_pep.engine.sites.implicit.ConvergedRows`.
         """
         refuse_mixed(self.kernel, "converged_rows", "Use loo_log_density_of_entries.")
@@ -319,10 +320,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
-        r"""Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
+        r"""Compute an approximation of :math:`\log p(y_n | y_{-n})` for each row.
 
-        The whole site of the row is removed from q, at any alpha, and its likelihood is
-        averaged over the rest.
+        At any alpha the whole site of the row is removed from q, and the likelihood of
+        the row is averaged over the remaining q.
 
         :raises ValueError: If a row's cavity is then improper, or if the result is not
             finite.
@@ -356,9 +357,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _converge(self, copies: int = 1) -> Converged:
         problem = self.site_problem().keep_projections(copies)
-        report = partial(
-            self.__dict__.__setitem__, "last_adjoint"
-        )  # TensorFlow would save an attribute
+        # TensorFlow would save an attribute.
+        report = partial(self.__dict__.__setitem__, "last_adjoint")
         return Converged(problem, self._infer(problem), self.site_problem, report)
 
     def _converged_rows(self) -> tuple[Any, ...]:
@@ -405,8 +405,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     ) -> None:
         X, Y = map(tf.convert_to_tensor, self._check_data(data))
         target_rule(self).check(self.likelihood, Y)
-        # Everything that may be refused comes first, so that an error leaves the model
-        # as it was.
+        # All checks come first, so that an error leaves the model unchanged.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
         stays = index[:, None] >= 0
         sites = (self.sites.nu.numpy(), self.sites.tau.numpy())
@@ -534,9 +533,8 @@ class _SiteParameters(Module):
     def write(self, sites: Sites) -> None:
         """Replace all sites; their number may change."""
         for parameter, value in zip((self.nu, self.tau), sites, strict=True):
-            if isinstance(
-                parameter, Parameter
-            ):  # gpflow.utilities.freeze makes it a constant
+            # gpflow.utilities.freeze makes it a constant.
+            if isinstance(parameter, Parameter):
                 parameter.unconstrained_variable.assign(value)
         self.version.assign_add(1)
 

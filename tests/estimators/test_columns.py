@@ -171,7 +171,7 @@ def test_columns_that_have_nothing_in_common_are_modelled_separately() -> None:
     y[:7, 1] = np.nan
     regressor = PEPRegressor(max_iterations=8)
     whole = regressor.fit(x, y)
-    assert "Chosen: separate, of all columns." in whole.summary()
+    assert "Chosen: separate, for all columns." in whole.summary()
     expected = SeparateRegressors(PEPRegressor(max_iterations=8)).fit(x, y)
     assert_allclose(whole.predict(x), expected.predict(x), rtol=1e-9)
     assert_allclose(whole.log_densities(x, y), expected.log_densities(x, y), rtol=1e-9)

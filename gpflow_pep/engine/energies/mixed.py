@@ -123,9 +123,8 @@ def _of_posterior(
             num_latents = int(A.shape[0])
             weights = tf.transpose(T, [1, 2, 0])
             all_v = tf.shape(covariance)[0]
-            blocks = tf.split(
-                covariance, num_latents
-            )  # the rows of each latent function
+            # The rows of each latent function.
+            blocks = tf.split(covariance, num_latents)
             weighted = (
                 tf.reshape(A * weights[k][:, None, :], [all_v, -1])
                 for k in range(num_latents)

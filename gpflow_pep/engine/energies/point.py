@@ -73,11 +73,9 @@ def energy(
         differentiation. Where other rows have sites in q too, these stand for a part of
         all.
     """
-    q, (_, delta1, delta2), parts = (
-        fixed_point.extra.q,
-        fixed_point.extra.tilted,
-        problem.parts,
-    )
+    q = fixed_point.extra.q
+    _, delta1, delta2 = fixed_point.extra.tilted
+    parts = problem.parts
     covariance = tf.matmul(q.W, q.W, transpose_a=True)
     w = q.w
     by_variance = 0.5 * (
@@ -102,9 +100,8 @@ def energy(
     rows = slope, fixed_point.sites.tau, delta1, by_variance
     value = energy_by(chunk_terms, problem, fixed_point, rows, scale=scale)
     if problem.memory is not None:
-        of_all = covariance + tf.zeros_like(
-            w
-        )  # it may be one for several latent functions
+        # It may be one for several latent functions.
+        of_all = covariance + tf.zeros_like(w)
         value += problem.memory.log_scale
         value -= 0.5 * _gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
     return checks.once_differentiable(value, "log Z")
@@ -126,10 +123,8 @@ def energy_by(
     :param rows: What it needs of each row.
     :param shared: Tensors that it needs, in which it is differentiated too.
     """
-    (sites, (m, s), extra, _), power = (
-        fixed_point,
-        tf.expand_dims(problem.rows.alpha, 1),
-    )
+    sites, (m, s), extra, _ = fixed_point
+    power = tf.expand_dims(problem.rows.alpha, 1)
     chunk_size, keep_all = problem.plan(KEPT_MATRICES)
     chunk_size = chunks.ALL_ROWS if problem.projection else chunk_size
     change = chunks.sum_over_chunks(

@@ -182,12 +182,10 @@ def observed_log_power_expectation(
 class _TargetRule(NamedTuple):
     """What is done with targets of new rows."""
 
-    check: Callable[
-        [Likelihood, Tensor], None
-    ]  #: Refuses targets without a probability.
-    log_power_expectation: Callable[
-        ..., Tensor
-    ]  #: Computes the tilted integral of each row, [N].
+    #: Refuses targets without a probability.
+    check: Callable[[Likelihood, Tensor], None]
+    #: Computes the tilted integral of each row, [N].
+    log_power_expectation: Callable[..., Tensor]
 
 
 def takes_missing_targets(model: Any) -> bool:

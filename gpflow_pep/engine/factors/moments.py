@@ -491,9 +491,8 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
     """
     kind = type(likelihood)
     if isinstance(likelihood, ScalarLikelihood):
-        registered = (
-            implementations.funcs.keys() | scalar_factor.funcs.keys()
-        )  # with object
+        # Both have an entry for object.
+        registered = implementations.funcs.keys() | scalar_factor.funcs.keys()
         nearest = next(
             ancestor for ancestor in kind.__mro__ if (ancestor,) in registered
         )

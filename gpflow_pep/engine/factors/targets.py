@@ -212,9 +212,8 @@ class _Integrals(NamedTuple):
             moved = [
                 tf.where(total > resolved, _moved(*pair), pair[0]) for pair in pairs
             ]
-            return total, *(
-                tf.ensure_shape(*new) for new in zip(moved, shapes)
-            )  # NaN stays
+            # NaN stays.
+            return total, *(tf.ensure_shape(*new) for new in zip(moved, shapes))
 
         ends_by_function = [self._first_ends(k) for k in range(len(self.means))]
         shapes = [ends.shape for ends in ends_by_function]

@@ -68,9 +68,8 @@ class Nodes(NamedTuple):
     """
 
     f: tf.Tensor  #: [Q, N, L], where; constants for differentiation.
-    weights: (
-        tf.Tensor
-    )  #: [Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v.
+    #: [Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v.
+    weights: tf.Tensor
     offset: tf.Tensor
     """[Q, N, L], f - m with f held constant, to all its digits: differentiable in m."""
 
@@ -199,9 +198,8 @@ def stretched_nodes(
     count: TensorType = num_nodes
     if largest_step is not None and sizes_may_vary():
         steps = tf.math.ceil(tf.reduce_max(ends[1] - ends[0]) / largest_step)
-        count = (
-            tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1
-        )  # NaN gives the most
+        # NaN gives the most.
+        count = tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1
     fraction = _even_column(0.0, count, mean.dtype)
     x = ends[0] + (ends[1] - ends[0]) * fraction
     spacing = tf.ones_like(x)

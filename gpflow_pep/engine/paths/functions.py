@@ -106,9 +106,8 @@ class Paths(tf.Module):
             if self._of_latents
             else [self._parts.kernel]
         )
-        num_functions = max(
-            len(kernels), len(variables)
-        )  # 1 where all share both, or L
+        # 1 where all share both, or L.
+        num_functions = max(len(kernels), len(variables))
         origin = np.mean(points_and_blur(variables[0])[0], axis=0)
         # Or q is one Gaussian over the inducing variables of all.
         num_latent = max(self._q[0].shape[1], num_functions)

@@ -115,9 +115,8 @@ class _ProductDraws(tf.Module):
 
     def _damping(self, covariance: tf.Tensor) -> tf.Tensor:
         """[S, C, N, R], what a blur leaves of each wave."""
-        half = tf.linalg.matrix_transpose(
-            self._inputs(covariance)
-        )  # inputs are linear here
+        # Inputs are linear here.
+        half = tf.linalg.matrix_transpose(self._inputs(covariance))
         spread = self._inputs(half)
         exponent = tf.einsum(
             "scre,nef,scrf->scnr",

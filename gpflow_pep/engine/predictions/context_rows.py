@@ -54,9 +54,8 @@ class Context(NamedTuple):
     of all.
     """
 
-    scales: (
-        tf.Tensor
-    )  #: [D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`.
+    #: [D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`.
+    scales: tf.Tensor
 
 
 class NearRows(NamedTuple):
@@ -87,9 +86,8 @@ class _Conditioned(NamedTuple):
         return (
             tf.matmul(self.E, context.mean) + self.mean,
             tf.tensordot(self.E, context.root, 1),
-            tf.maximum(
-                variance, tf.zeros_like(variance)
-            ),  # rounding can make it negative
+            # Rounding can make it negative.
+            tf.maximum(variance, tf.zeros_like(variance)),
         )
 
 

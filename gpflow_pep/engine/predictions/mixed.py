@@ -40,9 +40,8 @@ class MixedContext(NamedTuple):
 
     L: tf.Tensor  #: [Q, M, M], Cholesky factors of ``Kuu``.
     root: tf.Tensor  #: [1, S, S], inverse Cholesky factor of the precision of v.
-    c: (
-        tf.Tensor
-    )  #: [1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`.
+    #: [1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`.
+    c: tf.Tensor
     mixing: tf.Tensor  #: [P, Q]
 
     @property

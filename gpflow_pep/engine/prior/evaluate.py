@@ -79,9 +79,8 @@ def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
     def profile(
         squared: tf.Tensor,
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        squared = tf.identity(
-            squared
-        )  # of this graph, for gradients of compiled gradients
+        # Of this graph, for gradients of compiled gradients.
+        squared = tf.identity(squared)
         t = tf.sqrt(tf.nn.relu(squared))
         value = (1.0 + t + quadratic * tf.square(t)) * tf.exp(-t)
         return (
@@ -161,9 +160,8 @@ def centred(kernel: Kernel) -> Kernel:
     if kind is type(kernel):
         return kernel
     same = object.__new__(kind)
-    object.__setattr__(
-        same, "__dict__", vars(kernel)
-    )  # past TensorFlow, which would track it
+    # Past TensorFlow, which would track it.
+    object.__setattr__(same, "__dict__", vars(kernel))
     return same
 
 
@@ -520,9 +518,8 @@ def mean(mean_function: MeanFunction, X: TensorType) -> tf.Tensor:
 class Projection(NamedTuple):
     """Prior of f at some rows given the whitened inducing variables."""
 
-    A: (
-        tf.Tensor
-    )  #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
+    #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
+    A: tf.Tensor
     D: tf.Tensor
     """Residual prior covariance given u. [K, N]: its diagonal
     :math:`d_n = k_{nn} - |A_n|^2`, at least 0; or [B, S, S]: its diagonal blocks, for
@@ -660,9 +657,8 @@ class Parts(NamedTuple):
             return Projection(A, covariance(self.kernel, X))
         flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
         A = self.apply(W, kuf(self.inducing_variable, self.kernel, flat)[None])
-        blocks = tf.transpose(
-            tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0]
-        )  # [B, S, M]
+        # [B, S, M]
+        blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])
         return Projection(A, covariance(self.kernel, X) - row_products(blocks))
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:

@@ -87,9 +87,8 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
         X = tf.stop_gradient(X)
         Xnew = tf.stop_gradient(Xnew)
-    centre = tf.reduce_mean(
-        X, axis=0
-    )  # distances from products lose the digits of a large mean
+    # Distances from products lose the digits of a large mean.
+    centre = tf.reduce_mean(X, axis=0)
     X = X - centre
     Xnew = Xnew - centre
     squares = tf.reduce_sum(tf.square(X), axis=1)

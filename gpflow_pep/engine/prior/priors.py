@@ -239,9 +239,8 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
         _evaluate(
             "kernel", latent, partial(kuf, InducingPoints(rows), latent, rows), rows
         )
-        if is_plain(
-            latent
-        ):  # what follows takes a third of the time in which a model is made
+        # What follows takes a third of the time in which a model is made.
+        if is_plain(latent):
             continue
         single = [rows[n : n + 1] for n in range(len(rows))]
         K = [

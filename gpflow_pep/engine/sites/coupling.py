@@ -58,9 +58,8 @@ class Curvature(NamedTuple):
     @classmethod
     def from_precision(cls, tau: tf.Tensor) -> "Curvature":
         """Take that of the precisions that the sites want."""
-        return cls(
-            tf.nn.relu(tau) + 1e-12
-        )  # where all are 0, W is next to nothing, and not NaN
+        # Where all are 0, W is next to nothing, and not NaN.
+        return cls(tf.nn.relu(tau) + 1e-12)
 
     @property
     def total(self) -> tf.Tensor:

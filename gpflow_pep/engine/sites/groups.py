@@ -80,9 +80,8 @@ def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sit
     X, Y = (tf.reshape(values, [-1, values.shape[2]]) for values in (rows.X, rows.Y))
     tilted = tilted_derivatives(likelihood, X, *flat, Y, tf.reshape(alpha, [-1]))
     delta1, delta2 = (tf.reshape(values, tf.shape(m)) for values in tilted[1:])
-    shrinks = tf.minimum(
-        delta2, tf.zeros_like(delta2)
-    )  # a precision below 0 is left at 0
+    # A precision below 0 is left at 0.
+    shrinks = tf.minimum(delta2, tf.zeros_like(delta2))
     scale = 1.0 / (1.0 + alpha * shrinks * v_c)
     return Sites(scale * (delta1 - shrinks * m_c), -scale * shrinks)
 

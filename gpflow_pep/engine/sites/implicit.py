@@ -66,9 +66,8 @@ class AdjointInfo(NamedTuple):
     """[], int: products with the derivative of a sweep, each of the price of a sweep
     without its integrals.
     """
-    residual: (
-        tf.Tensor
-    )  #: [], what is left of the equations, relative to their right-hand side.
+    #: [], what is left of the equations, relative to their right-hand side.
+    residual: tf.Tensor
 
 
 class ConvergedRows(NamedTuple):
@@ -89,9 +88,8 @@ class Converged(NamedTuple):
     problem: SiteProblem
     fixed_point: FixedPoint
     rebuild: Callable[[], SiteProblem]  #: Makes the problem anew, under a tape.
-    report: Callable[
-        [AdjointInfo], None
-    ]  #: Takes the record of each derivative in eager mode.
+    #: Takes the record of each derivative in eager mode.
+    report: Callable[[AdjointInfo], None]
 
     def natural(self, values: Natural) -> Natural:
         """Let the sums of all sites pass, with their derivatives in the parameters.

@@ -314,9 +314,8 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
     """Factorise the precision B = I + G of q(v)."""
     G, b = natural
     W = factorise(G + identity_like(G)).W
-    logs = tf.math.log(
-        tf.linalg.diag_part(W)
-    )  # so that derivatives need those of W alone
+    # Derivatives then need those of W alone.
+    logs = tf.math.log(tf.linalg.diag_part(W))
     return PosteriorFactor(W, lower_matmul(W, b), -tf.reduce_sum(logs, axis=-1))
 
 

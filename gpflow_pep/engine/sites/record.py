@@ -65,9 +65,8 @@ class SweepEvaluation(NamedTuple):
     marginals: Marginals  #: Moments of h under the q that has these sites.
     target: Sites  #: The target of the two numbers: x*.
     limited: Sites  #: The same with precisions that are not negative.
-    error: (
-        tf.Tensor
-    )  #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
+    #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
+    error: tf.Tensor
     proper: tf.Tensor
     """[], bool: B is positive definite, all cavities are proper and all numbers finite.
     """

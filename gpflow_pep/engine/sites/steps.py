@@ -478,9 +478,8 @@ def newton_choice(
         after.norm < (1.0 - solver.newton_sufficient * _newton_part(state)) * state.norm
     )
     is_forward = state.nothing_accepted | (~state.probing & smaller)
-    known = (
-        state.probing & proper
-    )  # the difference of a probe; else the step was too long
+    # The difference of a probe; else the step was too long.
+    known = state.probing & proper
     past = state.differences
     too_long = tf.cast(~known, tf.int32)
     newest = tf.where(known, after.differences.newest, past.newest)

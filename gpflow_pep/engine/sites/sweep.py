@@ -44,9 +44,8 @@ class _AtFixedPoint(NamedTuple):
     """[], what the rows of this process have in the energy beside the terms of each
     site; or ().
     """
-    factor: (
-        CurvatureFactor | tuple[()]
-    ) = ()  #: By which the means of several classes moved.
+    #: By which the means of several classes moved.
+    factor: CurvatureFactor | tuple[()] = ()
     by_parameters: Sequence[tf.Tensor] = ()
     """Derivatives of the sum of the tilted integrals, at fixed moments, in
     :func:`parameters`.

@@ -1,22 +1,23 @@
-"""What :class:`~gpflow_pep.estimators.PEPRegressor` does with several columns of y if
-nothing is named: three ways to model them, of which rows that were left out choose.
+"""The recipe of :class:`~gpflow_pep.estimators.PEPRegressor` for several columns of y,
+unless a setting selects a model. Left-out rows choose between three ways to model the
+columns.
 
-* "separate": each column has all that one column gets
+* "separate": each column is modelled like a single column
   (:mod:`gpflow_pep.estimators.recipe.regression`).
 * "shared kernel": the columns are independent, with one kernel and one noise
   (``num_latent=0``).
-* "joint": the columns are mixtures of common functions and of noise that they share, as
-  with ``num_latent`` of 1 or more.
+* "joint": the columns are mixtures of common functions and of shared noise, as with a
+  ``num_latent`` of 1 or more.
 
-The model with the shared kernel takes the least time, and is trained first. On
-:data:`TRIAL_COLUMNS` columns it is compared with the two other ways, of which the joint
-one is trained for :data:`TRIAL_STEPS` steps there. A way that is worse than the best by
+The model with the shared kernel takes the least time, and is trained first. In a trial
+with :data:`TRIAL_COLUMNS` columns it is compared with the two other ways; the joint
+model has only :data:`TRIAL_STEPS` steps there. A way that is worse than the best by
 :data:`MARGIN` is not trained on all columns. The way with the highest mean log density
-of rows left out predicts all columns, except those where another way is better by a
-standard error.
+of left-out rows predicts all columns, except columns for which another way is better by
+a standard error.
 
-The joint model is kept beside the others if it predicts a column better than these do
-when the other targets of a row are known (``known=``).
+The joint model is kept as well if it predicts a column better than the chosen way when
+the other targets of a row are known (``known=``).
 """
 
 import contextlib
@@ -42,13 +43,14 @@ from .regression import COLUMN_STEPS, fit_mixture
 SEPARATE = "separate"
 SHARED = "shared kernel"
 JOINT = "joint"
-#: The columns of a trial, and the steps of the joint model there.
+#: The number of columns in the trial, and the number of steps of the joint model there.
 TRIAL_COLUMNS = 3
 TRIAL_STEPS = 30
-#: Nats a target, by which a way that is given up in the trial is worse than the best.
+#: A way is given up in the trial if it is worse than the best by this number of nats
+#: per target.
 MARGIN = 0.05
-#: The parts of the seconds that the model with the shared kernel, the joint one in the
-#: trial, and separate ones may take.
+#: The shares of the time for the model with the shared kernel, for the joint model in
+#: the trial, and for separate models.
 SHARED_SHARE = 0.2
 TRIAL_SHARE = 0.1
 SEPARATE_SHARE = 0.5
@@ -57,16 +59,16 @@ SEPARATE_SHARE = 0.5
 class Ways(Recipe):
     """The ways to model the columns of y, as they are trained and judged.
 
-    :param settings: The settings that all of them have.
+    :param settings: The settings that all ways have.
     :param X: Inputs, [N, D].
-    :param Y: Targets, [N, P], NaN where one was not observed.
+    :param Y: Targets, [N, P], with NaN for targets that were not observed.
     """
 
     def __init__(self, settings: ModelSettings, X: AnyNDArray, Y: AnyNDArray) -> None:
         super().__init__(SingleRegressor, settings, X, Y)
-        #: The mixture that models each column by way, [P]; None: none was trained.
+        #: By way, the mixture that models each column, [P]; None if it was not trained.
         self.fitted: dict[str, list[Any]] = {}
-        #: Log densities of the rows that were left out, [N, P]; NaN of others.
+        #: By way, log densities of left-out rows, [N, P]; NaN for other rows.
         self.densities: dict[str, AnyNDArray] = {}
 
     def train_together(
@@ -76,7 +78,9 @@ class Ways(Recipe):
         most_steps: int | None = None,
         columns: Any = slice(None),
     ) -> Mixture:
-        """Train one model of all columns; or of some, on the rows that have one."""
+        """Train one model of all columns, or of some columns on the rows that have any
+        of these.
+        """
         Y = self.Y[:, columns]
         warps = None
         rows = is_observed(Y)
@@ -89,9 +93,10 @@ class Ways(Recipe):
         return fit_mixture(settings, self.X[rows], Y[rows], **options)
 
     def train_separately(self, columns: Iterable[int], seconds: float) -> None:
-        """Train a model of each of some columns that have none, until the time is over.
+        """Train a separate model of each of these columns that has none yet, until the
+        time is over.
 
-        :param seconds: Of each.
+        :param seconds: The time for each model.
         """
         P = self.Y.shape[1]
         fitted = self.fitted.setdefault(SEPARATE, [None] * P)
@@ -107,12 +112,14 @@ class Ways(Recipe):
                     densities[there, p] = left_out_densities(fitted[p], X, y)[:, 0]
 
     def add(self, way: str, mixture: Mixture) -> None:
-        """Take over and judge a model of all columns."""
+        """Add a model of all columns, and compute its log densities of left-out
+        rows.
+        """
         self.fitted[way] = [mixture] * self.Y.shape[1]
         self.densities[way] = left_out_densities(mixture, self.X, self.Y)
 
     def _in_time(self, seconds: float) -> ModelSettings:
-        """Give the settings of a way that may take some seconds."""
+        """Return the settings of a way with a time limit in seconds."""
         limit = limit_of(max(seconds, 1e-3))
         return replace(self.settings, max_seconds=limit, verbose=False)
 
@@ -123,10 +130,11 @@ def fit_columns(
     Y: AnyNDArray,
     names: Sequence[str] | None = None,
 ) -> ColumnMixture:
-    """Train the ways to model targets Y [N, P] of rows X [N, D], and choose of them.
+    """Train the ways to model targets Y [N, P] of rows X [N, D], and choose between
+    them.
 
-    :param settings: Those of the estimator.
-    :param names: The names of the columns, for descriptions; None: their positions.
+    :param settings: The settings of the estimator.
+    :param names: The names of the columns, for descriptions; None uses their positions.
     """
     P = Y.shape[1]
     ways = Ways(settings, X, Y)
@@ -164,7 +172,9 @@ def fit_columns(
 
 
 def _chosen(ways: Ways, names: list[str]) -> ColumnMixture:
-    """Choose the way that predicts each column, with those that were trained on all."""
+    """Choose the way that predicts each column, from the ways that were trained on all
+    columns.
+    """
     Y = ways.Y
     log = ways.log
     densities = {way: ways.densities[way] for way in ways.fitted}
@@ -184,7 +194,7 @@ def _chosen(ways: Ways, names: list[str]) -> ColumnMixture:
     )
     log.note(f"On all columns: {_listed(common_means(densities))}.")
     for way in dict.fromkeys(chosen):
-        log.note(f"Chosen: {way}, of {_columns_of(way, chosen, names)}.")
+        log.note(f"Chosen: {way}, for {_columns_of(way, chosen, names)}.")
     if JOINT in informed:
         columns = _columns_of(JOINT, informed, names)
         log.note(f"If other columns of the row are known: {JOINT}, for {columns}.")
@@ -193,7 +203,7 @@ def _chosen(ways: Ways, names: list[str]) -> ColumnMixture:
 
 
 def _columns_of(way: str, chosen: list[str], names: list[str]) -> str:
-    """Name the columns that a way predicts."""
+    """List the names of the columns that a way predicts."""
     columns = [
         name for name, choice in zip(names, chosen, strict=True) if choice == way
     ]
@@ -201,11 +211,11 @@ def _columns_of(way: str, chosen: list[str], names: list[str]) -> str:
 
 
 def choose(densities: dict[str, AnyNDArray]) -> list[str]:
-    """Choose the way that predicts each column, [P]: the one that is best on all
-    columns, except if another is better on the column by a standard error.
+    """Choose the way that predicts each column, [P]: the way that is best on all
+    columns, unless another way is better on this column by a standard error.
 
-    :param densities: Log densities of targets that were left out, [N, P], by way; NaN
-        of others.
+    :param densities: By way, the log densities of left-out targets, [N, P]; NaN for
+        other targets.
     """
     P = next(iter(densities.values())).shape[1]
     complete = {
@@ -228,8 +238,8 @@ def choose(densities: dict[str, AnyNDArray]) -> list[str]:
 
 
 def common_means(densities: dict[str, AnyNDArray]) -> dict[str, float]:
-    """Average the log densities of each way over targets that all ways have judged. A
-    way that has judged none, since the time ran out before, has no mean.
+    """Average the log densities of each way over the targets that all ways left out. A
+    way has no mean if the time ran out before it left out targets.
     """
     judging = {way: ~np.isnan(values) for way, values in densities.items()}
     judging = {way: judged for way, judged in judging.items() if judged.any()}
@@ -240,14 +250,15 @@ def common_means(densities: dict[str, AnyNDArray]) -> dict[str, float]:
 
 
 def is_observed(Y: AnyNDArray) -> AnyNDArray:
-    """Find the rows of Y [N, P] of which a target was observed, [N]."""
+    """Mark the rows of Y [N, P] with at least one observed target, [N]."""
     observed: AnyNDArray = ~np.isnan(Y).all(axis=1)
     return observed
 
 
 def left_out_densities(mixture: Mixture, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     """Compute log densities of the targets Y [N, P] of a model's training rows, each
-    predicted without its row and copies of it; NaN if they were not left out.
+    predicted without its row and copies of its row; NaN for rows that were not left
+    out.
     """
     densities = np.full(Y.shape, np.nan)
     left_out = mixture.left_out(numbers_of_copies(X, Y))

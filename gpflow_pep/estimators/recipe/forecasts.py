@@ -1,16 +1,16 @@
-"""What :class:`~gpflow_pep.estimators.PEPRegressor` does if an input goes on beyond the
-rows, as the time of a forecast does.
+"""The recipe of :class:`~gpflow_pep.estimators.PEPRegressor` if an input continues
+beyond the rows, such as the time of a forecast.
 
 A component that predicts rows between others well can fail beyond them. So the latest
-fifth of the rows, by that input, is left out, and the components that are trained on
-the others predict it. These predictions decide whether targets are warped, and give the
-weights and the recalibration. Then all components are trained on all rows, from where
-they ended.
+fifth of the rows, in the order of that input, is left out, and the components predict
+it after training on the other rows. These predictions decide whether targets are
+warped, and determine the weights and the recalibration. Training of all components then
+continues on all rows.
 
 That input is standardised and never bent, and a linear function of it is part of each
 component. Up to :data:`~gpflow_pep.estimators.single.regression.EXACT_ROWS` rows the
-components are those of :mod:`gpflow_pep.estimators.recipe.regression`; with more there
-is one, whose inducing inputs are trained.
+components are the same as in :mod:`gpflow_pep.estimators.recipe.regression`; with more
+rows there is one component, whose inducing inputs are trained.
 """
 
 from collections.abc import Sequence
@@ -37,20 +37,21 @@ from .regression import (
     rule_of_targets,
 )
 
-#: The share of the rows that judges, and the fewest rows on either side.
+#: The share of the rows that is left out, and the smallest number of rows on either
+#: side.
 LATEST = 0.2
 FEWEST = 4
-#: The share of the seconds that the trainings on the other rows may take.
+#: The share of the time for training without the latest rows.
 SHARE_OF_TRIALS = 0.5
 
 
 def latest_rows(times: AnyNDArray) -> npt.NDArray[np.bool_]:
-    """Find the latest fifth of the rows by their times, [N]; rows of one time are on
-    one side.
+    """Mark the latest fifth of the rows, by their times, [N]. Rows with the same time
+    are on the same side.
     """
     ordered = np.sort(times)
     begin = ordered[int((1.0 - LATEST) * len(times))]
-    if begin == ordered[0]:  # most rows are of the first time
+    if begin == ordered[0]:  # most rows have the first time
         return np.asarray(times > begin)
     return np.asarray(times >= begin)
 
@@ -61,11 +62,11 @@ def fit_forecast(
     Y: AnyNDArray,
     before: SingleModel | None = None,
 ) -> Mixture:
-    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them by how
-    they predict the latest rows; as other components if ``time`` is not set, or if too
-    few rows are on one side.
+    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them
+    according to their predictions of the latest rows. If ``time`` is not set, or if too
+    few rows are on one side, any left-out rows decide.
 
-    :param settings: Those of the estimator.
+    :param settings: The settings of the estimator.
     :param before: A model from which a warm start begins.
     """
     if settings.time is None:
@@ -76,8 +77,8 @@ def fit_forecast(
     recipe = Recipe(SingleRegressor, settings, X, Y, before)
     recipe.log.note(
         f"{recipe.size}{recipe.same}: trained on all rows but the latest"
-        f" {latest.sum()}, which judge the models. Mean log density in nats (higher is"
-        " better):"
+        f" {latest.sum()}, which decide between the models. Mean log density in nats"
+        " (higher is better):"
     )
     candidates = _candidates(recipe)
     count = sum(map(len, candidates.values()))
@@ -111,10 +112,10 @@ def _best_variant(
     latest: npt.NDArray[np.bool_],
     seconds: float,
 ) -> Judged:
-    """Train the variants of a component on all but the latest rows, and choose the one
-    that predicts these best.
+    """Train the variants of a component on all but the latest rows, and choose the
+    variant that predicts the latest rows best.
 
-    :param seconds: Of each.
+    :param seconds: The time for each variant.
     """
     trials = []
     for candidate in variants:
@@ -132,8 +133,8 @@ def _best_variant(
 
 
 def _candidates(recipe: Recipe) -> dict[str, list[ModelSettings]]:
-    """List the variants of each component: with a warp and without one if there is a
-    choice.
+    """List the variants of each component: with and without a warp, unless the user set
+    it.
     """
     if len(recipe.X) > EXACT_ROWS:
         plain = recipe.complete(replace(TRAINED, near_rows=0))
