@@ -116,6 +116,12 @@ class Recalibration(NamedTuple):
         r"""The variance of s times the Student-t, :math:`s^2 \nu / (\nu - 2)`."""
         return self.scale**2 * (1.0 if self.nu is None else self.nu / (self.nu - 2.0))
 
+    def not_narrower(self) -> "Recalibration":
+        """Give the same with a larger scale if its spread is below 1, so that it is
+        1.
+        """
+        return self._replace(scale=self.scale / min(np.sqrt(self.spread), 1.0))
+
     def scores(self, z: Array) -> Array:
         r"""Compute :math:`\Phi^{-1}(T_\nu(z / s))`."""
         x = z / self.scale

@@ -219,6 +219,15 @@ def test_recalibration_is_a_change_of_the_normal_score(
     assert_allclose(recalibration.spread, law.var(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("nu", [3.0, None])
+@pytest.mark.parametrize("variance", [0.5, 2.0])
+def test_a_recalibration_that_does_not_narrow(nu: Any, variance: float) -> None:
+    scale = np.sqrt(variance / Recalibration(nu).spread)
+    found = Recalibration(nu, scale).not_narrower()
+    assert found.nu == nu
+    assert_allclose(found.spread, max(variance, 1.0), rtol=1e-12)
+
+
 @pytest.mark.parametrize("nu", [3.0, 7.0, None])
 def test_recalibration_maximises_the_likelihood(nu: float | None) -> None:
     z = 0.7 * (RNG.standard_normal(4000) if nu is None else RNG.standard_t(nu, 4000))

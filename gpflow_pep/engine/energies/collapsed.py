@@ -2,22 +2,21 @@ r"""The Power EP energy of regression, in closed form.
 
 Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign
 and lacks the determinant. The energy is in :doc:`/theory`; here P outputs share
-:math:`\bar K`. Since
-:math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b|
-+ \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|`,
-its last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times :math:`1/\alpha` in
-all, and one function with a finite limit, :func:`log1p_over_power`, holds everything
-that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
+:math:`\bar K`. Since :math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I +
+\alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|`, the factor of the last logarithm is
+:math:`\alpha + (1 - \alpha) = 1` times :math:`1/\alpha`, and one function with a finite
+limit, :func:`log1p_over_power`, contains everything that depends on :math:`\alpha`. The
+energy depends on the rows only through sums: :class:`RowSums`.
 
-Where targets are missing each output has a set of rows of its own, a precision
-:math:`B_p` of its own, and the energy is the sum of those of separate models.
+If targets are missing, each output has its own set of rows and its own precision
+:math:`B_p`, and the energy is the sum of the energies of separate models.
 
 **Leave-one-out densities.** A row that is observed with precision :math:`\beta_n` given
-u has the site :math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. Removed as a whole from q
-it leaves the moments :math:`m_n^{-}, s_n^{-}` of :math:`h_n`, and
-:math:`\log p(y_n | y_{-n}) \approx \log N(r_n; m_n^{-}, s_n^{-} + d_n + \sigma_n^2)`,
-which at :math:`\alpha = 1` is exact for FITC's model. A target that was not observed
-has no site: its moments come from all others.
+u has the site :math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. If the whole site is
+removed from q, :math:`h_n` has the moments :math:`m_n^{-}, s_n^{-}`, and :math:`\log
+p(y_n | y_{-n}) \approx \log N(r_n; m_n^{-}, s_n^{-} + d_n + \sigma_n^2)`, which at
+:math:`\alpha = 1` is exact for FITC's model. A missing target has no site; its moments
+come from all other targets.
 """
 
 from typing import Any, NamedTuple
@@ -43,8 +42,8 @@ from ..sites.posterior import (
 
 
 class RowSums(NamedTuple):
-    r"""What the energy needs of the data. A tilde means whitened by the noise of the
-    row or block, :math:`\Sigma_b + \alpha_b D_b = C_b C_bᵀ`:
+    r"""The sums over data in the energy. A tilde means whitened by the noise of the row
+    or block, :math:`\Sigma_b + \alpha_b D_b = C_b C_bᵀ`:
     :math:`\tilde A_b = A_b C_b^{-T}`, :math:`\tilde r_b = C_b^{-1} r_b`.
     """
 
@@ -62,14 +61,17 @@ class RowSums(NamedTuple):
 
 
 class ProjectedRows(NamedTuple):
-    """Rows as the sums take them: each a factor, or B blocks of S with N = B S."""
+    """Rows in the form for the sums: each row a factor, or B blocks of S rows with N =
+    B S.
+    """
 
     A: tf.Tensor
     """[1, M, N], the rows projected on the whitened inducing variables, block after
     block.
     """
     D: tf.Tensor
-    """Residual prior variance of each row, [N], or covariance of each block, [B, S, S].
+    """Residual prior variance of each row, [N], or covariance of each block, [B, S,
+    S].
     """
     noise: tf.Tensor  #: [N] or [B, S], noise variances.
     alpha: tf.Tensor  #: The power of each factor, or [1], of all.

@@ -69,15 +69,15 @@ from .point import energy_by
 
 
 def energy(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
-    """Compute the energy at a fixed point, see this module; it can be differentiated
-    once.
+    """Compute the energy at a fixed point, which can be differentiated once; see this
+    module.
     """
     parts, (q, tilted, h, *_) = problem.parts, fixed_point.extra
 
     def chunk_terms(
         piece: Any, W: tf.Tensor, mixing: tf.Tensor, *projection: tf.Tensor
     ) -> tf.Tensor:
-        """Compute something that has the derivatives of what the rows contribute."""
+        """Compute a number that has the derivatives of the contribution of the rows."""
         X, (sites, tilted, h, alpha) = piece
         A, D, _ = Projection(*projection) if projection else parts.project(W, X)
         d = tf.transpose(D)

@@ -67,7 +67,7 @@ KEPT_MATRICES = 4
 def energy(
     problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0
 ) -> tf.Tensor:
-    """Compute the energy of some rows, see this module.
+    """Compute the energy of some rows; see this module.
 
     :param fixed_point: Their sites with what belongs to them, constant for
         differentiation. Where other rows have sites in q too, these stand for a part of
@@ -84,7 +84,7 @@ def energy(
     slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
 
     def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
-        """Compute something that has the derivatives of what the rows contribute."""
+        """Compute a number that has the derivatives of the contribution of the rows."""
         X, (slope, tau, delta1, by_variance) = piece
         rows = Projection(*projection) if projection else parts.project(W, X)
         d = tf.stop_gradient(tf.transpose(rows.D))

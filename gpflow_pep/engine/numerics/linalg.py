@@ -1,7 +1,7 @@
-"""Dense linear algebra: Cholesky factors that do not fail, and products that use
+"""Dense linear algebra: Cholesky factorisations that do not fail, and products that use
 structure.
 
-This is the one place that adds jitter beyond what GPflow's own ``Kuu`` is asked for.
+Only this module adds more jitter than GPflow's own ``Kuu``.
 
 TensorFlow has no product that uses triangles or symmetry, and its triangular solve runs
 on one core. So a triangular factor is inverted once (it is only :math:`M \\times M`)
@@ -32,9 +32,10 @@ _JITTER_ADDED = (
 )
 #: Larger matrices are not written into graphs.
 _LARGEST_CONSTANT = 256
-#: Not empty while parameters are only tried: see :func:`warnings_of_graphs_dropped`.
+#: Not empty while an optimiser tries parameters; see
+#: :func:`warnings_of_graphs_dropped`.
 _TRIALS: list[None] = []
-#: The graph of a loss, None in eager mode, and whether factorisations in it succeeded.
+#: The graph of a loss (None in eager mode), and whether factorisations in it succeeded.
 _TRIED: ContextVar[tuple[Any, list[tf.Tensor]] | None] = ContextVar(
     "_TRIED", default=None
 )
@@ -110,7 +111,7 @@ def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
 def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """Compute the product :math:`W B` of lower triangular matrices with any matrices.
 
-    What stands above the diagonal of ``W`` is taken for zero, and gets no gradient.
+    Entries above the diagonal of ``W`` count as 0 and do not have a gradient.
     """
 
     @custom_gradient
@@ -144,8 +145,8 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     "return: [broadcast L, M, M]",
 )
 def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric but for
-    rounding.
+    r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric apart
+    from rounding.
     """
 
     @custom_gradient
@@ -201,21 +202,21 @@ def jitter_needed(K: tf.Tensor) -> tf.Tensor:
     """Find what must be added to the diagonal of ``K`` for its Cholesky factorisation
     to succeed.
 
-    0 where ``K`` can be factorised as it is. Otherwise the first that suffices of 10,
-    100, ... times the rounding error of the matrix (M x machine epsilon x mean of the
-    diagonal), up to the mean of the diagonal itself. It is a constant for
-    differentiation. A :class:`JitterWarning` reports it (XLA cannot; there, any later
-    eager use of the model does).
+    It is 0 if ``K`` can be factorised unchanged. Otherwise it is the smallest
+    sufficient number among 10, 100, ... times the rounding error of the matrix (M x
+    machine epsilon x mean of the diagonal), up to the mean of the diagonal itself. It
+    is a constant for differentiation. A :class:`JitterWarning` reports it (XLA cannot;
+    there, any later eager use of the model does).
 
-    :param K: Covariance matrices. One with NaN in it stays NaN whatever is added: what
-        comes out of it is for the caller to check.
+    :param K: Covariance matrices. A matrix with NaN stays NaN, and the caller has to
+        check the result.
     """
     return _with_jitter(K)[0]
 
 
 def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Find the jitter that is needed, report it, and factorise with it; both are
-    constants.
+    """Find the jitter that is needed, report it, and factorise with it. Both results
+    are constants.
     """
     K = tf.stop_gradient(K)
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
@@ -253,14 +254,14 @@ def warn(
     numbers: Mapping[str, tf.Tensor],
     up: int = 0,
 ) -> None:
-    """Warn where a condition holds, by Python's warnings, from compiled graphs too.
+    """Warn if a condition holds, with Python's warnings, also from compiled graphs.
 
-    A graph leaves the numbers out: Python shows equal warnings once. XLA cannot call
-    Python; there it passes.
+    A graph leaves the numbers out, so that Python shows equal warnings only once. Under
+    XLA, which cannot call Python, there is no warning.
 
-    :param numbers: What is known more exactly, by what it is.
-    :param up: How many callers the warning is further up than that of the calling
-        function.
+    :param numbers: Numbers for the message, by their descriptions.
+    :param up: The number of levels above the calling function to which the warning
+        belongs.
     """
     if tf.executing_eagerly():
         if bool(condition):
@@ -289,8 +290,8 @@ def warn(
 
 @contextmanager
 def warnings_of_graphs_dropped() -> Iterator[None]:
-    """Drop what compiled graphs warn of while this lasts, of parameters that are only
-    tried.
+    """Drop warnings of compiled graphs in this context, because they are about
+    parameters that an optimiser only tries.
     """
     _TRIALS.append(None)
     try:
@@ -401,9 +402,7 @@ def factorise(K: tf.Tensor) -> Factor:
 
 @_checked_factor
 def factorise_with_jitter(K: tf.Tensor) -> Factor:
-    """Do so where more may have to be added to the diagonal: see
-    :func:`jitter_needed`.
-    """
+    """Factorise ``K`` with jitter if it is needed; see :func:`jitter_needed`."""
     L = _with_jitter(K)[1]
     tried = _TRIED.get()
     if tried is not None and tried[0] is _graph():

@@ -1,13 +1,12 @@
-"""Covariances at some rows, and the rows seen through whitened inducing variables.
+"""Covariances at some rows, and projections of rows on whitened inducing variables.
 
-Here is the one boundary to users' code: kernels, inducing variables and mean functions
-are called in this module and nowhere else, and likelihoods through
-:func:`convert_user_code`.
+This module is the only boundary to users' code: kernels, inducing variables and mean
+functions are called only here, and likelihoods through :func:`convert_user_code`.
 
-Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of
-what all inputs share, as dates or coordinates on a map do. A stationary kernel does not
-change where the same is subtracted from all inputs. So those of GPflow get inputs less
-the mean of some of them, also inside of kernels that hold other kernels:
+Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of a
+number that all inputs share, as in dates or coordinates on a map. A stationary kernel
+does not change if the same number is subtracted from all inputs. So stationary kernels
+of GPflow get inputs minus the mean of some of them, also inside of other kernels:
 :func:`centred`.
 """
 
@@ -516,7 +515,7 @@ def mean(mean_function: MeanFunction, X: TensorType) -> tf.Tensor:
 
 
 class Projection(NamedTuple):
-    """Prior of f at some rows given the whitened inducing variables."""
+    """The prior of f at some rows given the whitened inducing variables."""
 
     #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
     A: tf.Tensor
@@ -530,8 +529,8 @@ class Projection(NamedTuple):
 
 @check_shapes("return.W: [K, M, M]")
 def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Factor:
-    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it
-    needs more: u = L v, v ~ N(0, I).
+    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, or more if
+    needed: u = L v, v ~ N(0, I).
 
     K is 1 where all latent functions share kernel and inducing variables, otherwise L:
     the axis broadcasts against that of latent functions.
@@ -598,7 +597,7 @@ def is_mixed(kernel: Any) -> bool:
 
 
 class Parts(NamedTuple):
-    """What a model is made of beside its rows; latent functions are independent a
+    """The parts of a model without its rows. Latent functions are independent a
     priori.
     """
 

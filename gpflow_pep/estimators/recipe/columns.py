@@ -12,9 +12,13 @@ columns.
 The model with the shared kernel takes the least time, and is trained first. In a trial
 with :data:`TRIAL_COLUMNS` columns it is compared with the two other ways; the joint
 model has only :data:`TRIAL_STEPS` steps there. A way that is worse than the best by
-:data:`MARGIN` is not trained on all columns. The way with the highest mean log density
-of left-out rows predicts all columns, except columns for which another way is better by
-a standard error.
+:data:`MARGIN` is not trained on all columns. The joint model is not tried at all if the
+functions that the first model found are not mixtures of so few functions as the joint
+model has. If one component predicts the columns of the trial as well as the mixture of
+all components, the other columns get this component only.
+
+The way with the highest mean log density of left-out rows predicts all columns, except
+columns for which another way is better by a standard error.
 
 The joint model is kept as well if it predicts a column better than the chosen way when
 the other targets of a row are known (``known=``).
@@ -33,12 +37,13 @@ from sklearn.exceptions import ConvergenceWarning
 from ...engine.refusals import counted
 from ...training.fitting.objectives import FAILURES
 from ...training.fitting.points import numbers_of_copies
+from ..single.outputs import MOST_LATENT
 from ..single.regression import SingleRegressor
 from ..single.settings import ModelSettings
 from .forecasts import fit_forecast
 from .mixture import ColumnMixture, Mixture
 from .recipe import Recipe, limit_of
-from .regression import COLUMN_STEPS, fit_mixture
+from .regression import COLUMN_STEPS, COMPONENTS, fit_mixture, name_of
 
 SEPARATE = "separate"
 SHARED = "shared kernel"
@@ -49,11 +54,11 @@ TRIAL_STEPS = 30
 #: A way is given up in the trial if it is worse than the best by this number of nats
 #: per target.
 MARGIN = 0.05
-#: The shares of the time for the model with the shared kernel, for the joint model in
-#: the trial, and for separate models.
-SHARED_SHARE = 0.2
-TRIAL_SHARE = 0.1
-SEPARATE_SHARE = 0.5
+#: After the trial, separate models have one component instead of a mixture if the
+#: mixture is better by less than this number of nats per target.
+GAIN_OF_MIXTURE = 0.01
+#: A training may take this share of the time that is left if others follow.
+SHARE = 0.5
 
 
 class Ways(Recipe):
@@ -70,6 +75,10 @@ class Ways(Recipe):
         self.fitted: dict[str, list[Any]] = {}
         #: By way, log densities of left-out rows, [N, P]; NaN for other rows.
         self.densities: dict[str, AnyNDArray] = {}
+        #: The components of separate models.
+        self.components: Sequence[ModelSettings] = COMPONENTS
+        #: The longest time of a separate model, in seconds.
+        self.slowest = 0.0
 
     def train_together(
         self,
@@ -92,24 +101,63 @@ class Ways(Recipe):
         options: Any = {"column_steps": most_steps, "warps": warps}
         return fit_mixture(settings, self.X[rows], Y[rows], **options)
 
-    def train_separately(self, columns: Iterable[int], seconds: float) -> None:
+    def train_separately(self, columns: Iterable[int], share: float = 1.0) -> None:
         """Train a separate model of each of these columns that has none yet, until the
         time is over.
 
-        :param seconds: The time for each model.
+        Each may take an even part of the time, or as much as another column took,
+        because a training that is cut short is worth little.
+
+        :param share: The share of the time that is left for all columns together.
         """
         P = self.Y.shape[1]
         fitted = self.fitted.setdefault(SEPARATE, [None] * P)
         densities = self.densities.setdefault(SEPARATE, np.full(self.Y.shape, np.nan))
-        settings = self._in_time(seconds)
+        part = share * self.budget.left / max(fitted.count(None), 1)
         for p in columns:
             if fitted[p] is None and self.budget.left > 0.0:
                 there = np.flatnonzero(~np.isnan(self.Y[:, p]))
                 X = self.X[there]
                 y = self.Y[there][:, [p]]
+                seconds = min(max(part, self.slowest), self.budget.left)
+                settings = self._in_time(seconds)
+                began = self.budget.passed
                 with contextlib.suppress(*FAILURES):
-                    fitted[p] = fit_forecast(settings, X, y)
+                    fitted[p] = fit_forecast(settings, X, y, components=self.components)
                     densities[there, p] = left_out_densities(fitted[p], X, y)[:, 0]
+                self.slowest = max(self.slowest, self.budget.passed - began)
+
+    def keep_best_component(self) -> None:
+        """Choose one component for further separate models if it predicts the columns
+        that have a separate model as well as the mixture.
+        """
+        candidates: dict[str, ModelSettings] = {}
+        gains: dict[str, list[float]] = {}
+        trained = [p for p, each in enumerate(self.fitted[SEPARATE]) if each]
+        for p in trained:
+            mixture = self.fitted[SEPARATE][p]
+            there = np.flatnonzero(~np.isnan(self.Y[:, p]))
+            y = self.Y[there, p]
+            copies = numbers_of_copies(self.X[there], y[:, None])
+            left_out = mixture.left_out(copies)
+            if left_out is None or len(mixture.components) == 1:
+                return
+            rows, mixed = left_out
+            densities = mixed.without_recalibration().log_densities(y[rows])
+            for single in mixture.components:
+                alone = single.left_out(copies)[1].log_densities(y[rows])
+                name = name_of(single.settings)
+                candidates[name] = single.settings
+                gains.setdefault(name, []).append(float(np.mean(alone - densities)))
+        means = {
+            name: np.mean(values)
+            for name, values in gains.items()
+            if len(values) == len(trained)
+        }
+        best = max(means, key=means.__getitem__, default="")
+        if best and means[best] > -GAIN_OF_MIXTURE:
+            self.components = (candidates[best],)
+            self.log.note(f"Separate models of further columns: {best}, alone.")
 
     def add(self, way: str, mixture: Mixture) -> None:
         """Add a model of all columns, and compute its log densities of left-out
@@ -138,17 +186,17 @@ def fit_columns(
     """
     P = Y.shape[1]
     ways = Ways(settings, X, Y)
-    ways.add(SHARED, ways.train_together(SHARED_SHARE * ways.budget.left, 0))
+    ways.add(SHARED, ways.train_together(SHARE * ways.budget.left, 0))
     trial = np.unique(np.linspace(0, P - 1, min(P, TRIAL_COLUMNS)).astype(int))
-    ways.train_separately(trial, SEPARATE_SHARE * ways.budget.left / P)
+    ways.train_separately(trial, SHARE)
     rows = is_observed(Y[:, trial])
     tried = {way: values[rows][:, trial] for way, values in ways.densities.items()}
     helps = False
-    if ways.budget.left > 0.0:
+    if ways.budget.left > 0.0 and are_mixtures(ways.fitted[SHARED][0], X, Y):
         most = max(common_means(tried).values())
         with contextlib.suppress(*FAILURES), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            seconds = TRIAL_SHARE * ways.budget.left
+            seconds = SHARE * ways.budget.left
             joint = ways.train_together(seconds, None, TRIAL_STEPS, trial)
             of_trial = Y[rows][:, trial]
             tried[JOINT] = left_out_densities(joint, X[rows], of_trial)
@@ -161,13 +209,15 @@ def fit_columns(
         " Mean log density of left-out targets, in nats (higher is better), of"
         f" {counted(len(trial), 'column')} in a trial: {_listed(means)}."
     )
+    goes_on = SEPARATE in kept and len(trial) < P
     if (JOINT in kept or helps) and ways.budget.left > 0.0:
-        share = 0.5 if SEPARATE in kept and len(trial) < P else 1.0
+        seconds = ways.budget.left * (SHARE if goes_on else 1.0)
         steps = COLUMN_STEPS if JOINT in kept else TRIAL_STEPS
         with contextlib.suppress(*FAILURES):
-            ways.add(JOINT, ways.train_together(share * ways.budget.left, None, steps))
-    if SEPARATE in kept:
-        ways.train_separately(range(P), max(ways.budget.left, 0.0) / P)
+            ways.add(JOINT, ways.train_together(seconds, None, steps))
+    if goes_on:
+        ways.keep_best_component()
+        ways.train_separately(range(P))
     return _chosen(ways, list(map(str, names or range(P))))
 
 
@@ -253,6 +303,30 @@ def is_observed(Y: AnyNDArray) -> AnyNDArray:
     """Mark the rows of Y [N, P] with at least one observed target, [N]."""
     observed: AnyNDArray = ~np.isnan(Y).all(axis=1)
     return observed
+
+
+def are_mixtures(mixture: Mixture, X: AnyNDArray, Y: AnyNDArray) -> bool:
+    """Decide whether the columns may be mixtures of so few functions as the joint model
+    has.
+
+    The predictions of left-out rows by a model of independent columns are approximated
+    by a matrix of this rank. Errors of the approximation beyond the variance of f would
+    be noise in the joint model. The columns are no mixtures if this costs
+    :data:`MARGIN` or more.
+
+    :param mixture: The model of independent columns.
+    """
+    single: Any = mixture.heaviest
+    _, predictive = single.left_out(numbers_of_copies(X, Y))
+    means = predictive.means[0]
+    variances = predictive.variances[0]
+    U, values, V = np.linalg.svd(means, full_matrices=False)
+    values[MOST_LATENT:] = 0.0
+    errors = means - (U * values) @ V
+    of_functions = variances - single.likelihood.variance.numpy()
+    excess = np.maximum(np.mean(errors**2 - of_functions, axis=0), 0.0)
+    loss = 0.5 * np.mean(np.log1p(excess / np.mean(variances, axis=0)))
+    return bool(loss < MARGIN)
 
 
 def left_out_densities(mixture: Mixture, X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:

@@ -27,9 +27,10 @@ from ..single.model import SingleModel
 from ..single.regression import EXACT_ROWS, SingleRegressor
 from ..single.settings import ModelSettings
 from .mixture import Mixture
-from .recipe import Judged, Recipe
+from .recipe import Judged, Recipe, Rule
 from .regression import (
     BENT,
+    COMPONENTS,
     TRAINED,
     exact_candidates,
     fit_mixture,
@@ -61,6 +62,7 @@ def fit_forecast(
     X: AnyNDArray,
     Y: AnyNDArray,
     before: SingleModel | None = None,
+    components: Sequence[ModelSettings] = COMPONENTS,
 ) -> Mixture:
     """Train the components on rows X [N, D], with targets Y [N, 1], and mix them
     according to their predictions of the latest rows. If ``time`` is not set, or if too
@@ -68,19 +70,20 @@ def fit_forecast(
 
     :param settings: The settings of the estimator.
     :param before: A model from which a warm start begins.
+    :param components: The exact components.
     """
     if settings.time is None:
-        return fit_mixture(settings, X, Y, before)
+        return fit_mixture(settings, X, Y, before, components=components)
     latest = latest_rows(X[:, settings.time])
     if not FEWEST <= latest.sum() <= len(X) - FEWEST:
-        return fit_mixture(settings, X, Y, before)
+        return fit_mixture(settings, X, Y, before, components=components)
     recipe = Recipe(SingleRegressor, settings, X, Y, before)
     recipe.log.note(
         f"{recipe.size}{recipe.same}: trained on all rows but the latest"
         f" {latest.sum()}, which decide between the models. Mean log density in nats"
         " (higher is better):"
     )
-    candidates = _candidates(recipe)
+    candidates = _candidates(recipe, components)
     count = sum(map(len, candidates.values()))
     seconds = SHARE_OF_TRIALS * recipe.budget.seconds / count
     trials = [
@@ -101,8 +104,26 @@ def fit_forecast(
             f" components are trained on all rows; {recipe.budget.passed:.1f} s."
         )
 
-    rule = rule_of_targets(len(judged), STANDARD_ERRORS)
-    return recipe.mix(judged, Y[latest, 0], rule, describe)
+    return recipe.mix(judged, Y[latest, 0], _rule_of_forecasts(len(judged)), describe)
+
+
+def _rule_of_forecasts(num_components: int) -> Rule:
+    """Make the rule by which forecasts are mixed: it widens them, or leaves them as
+    they are.
+
+    The latest rows show errors a fifth of the rows ahead at most, and errors grow
+    beyond that. On 18 generated series of 150 to 560 rows the mean NLPD of later rows
+    is 1.76 if a recalibration may narrow, and 1.66 if it may not, which gains up to
+    1.40 and loses up to .04; without any it is 1.69.
+    """
+    rule = rule_of_targets(num_components, STANDARD_ERRORS)
+
+    def recalibration(
+        predictions: Sequence[Any], y: AnyNDArray, weights: AnyNDArray
+    ) -> Recalibration:
+        return rule.recalibration(predictions, y, weights).not_narrower()
+
+    return replace(rule, recalibration=recalibration)
 
 
 def _best_variant(
@@ -132,7 +153,9 @@ def _best_variant(
     return best
 
 
-def _candidates(recipe: Recipe) -> dict[str, list[ModelSettings]]:
+def _candidates(
+    recipe: Recipe, exact: Sequence[ModelSettings]
+) -> dict[str, list[ModelSettings]]:
     """List the variants of each component: with and without a warp, unless the user set
     it.
     """
@@ -143,7 +166,7 @@ def _candidates(recipe: Recipe) -> dict[str, list[ModelSettings]]:
         return {"trained inducing inputs": variants}
     components: dict[str, list[ModelSettings]] = {}
     tried: list[ModelSettings] = []
-    for candidate in exact_candidates(recipe):
+    for candidate in exact_candidates(recipe, exact):
         if any(candidate.is_like(each) for each in tried):
             continue
         variants = [candidate]

@@ -167,11 +167,17 @@ def name_of(candidate: ModelSettings) -> str:
     return ", ".join(words)
 
 
-def exact_candidates(recipe: Recipe) -> list[ModelSettings]:
+def exact_candidates(
+    recipe: Recipe, components: Sequence[ModelSettings] = COMPONENTS
+) -> list[ModelSettings]:
     """List the exact components, with the settings that all models use."""
     has_parts = recipe.X.shape[1] <= ADDITIVE_INPUTS and recipe.settings.standardize
-    full = FULL if has_parts else replace(FULL, kernel="matern52")
-    return [recipe.complete(each) for each in (full, *COMPONENTS[1:])]
+    candidates = []
+    for component in components:
+        if component.kernel == "additive" and not has_parts:
+            component = replace(component, kernel="matern52")
+        candidates.append(recipe.complete(component))
+    return candidates
 
 
 def rule_of_targets(num_components: int, margin: float = 0.0, D: int = 0) -> Rule:
@@ -208,6 +214,7 @@ def fit_mixture(
     Y: AnyNDArray,
     before: SingleModel | None = None,
     *,
+    components: Sequence[ModelSettings] = COMPONENTS,
     column_steps: int | None = None,
     warps: AnyNDArray | None = None,
 ) -> Mixture:
@@ -216,6 +223,8 @@ def fit_mixture(
 
     :param settings: The settings of the estimator.
     :param before: A model from which a warm start begins.
+    :param components: The exact components, up to :data:`EXACT_ROWS` rows; the last one
+        is trained first.
     :param column_steps: The largest number of steps of a model of several columns. None
         selects the number of the estimator, or :data:`COLUMN_STEPS` with many rows.
     :param warps: Skew and tails of each of several columns, [P, 2], if known.
@@ -224,7 +233,7 @@ def fit_mixture(
     if Y.shape[1] > 1:
         return _model_columns(recipe, column_steps, warps)
     if len(X) <= EXACT_ROWS:
-        trained = _train_exact(recipe)
+        trained = _train_exact(recipe, components)
     elif recipe.budget.seconds < LEAST_SECONDS:
         recipe.log.note(
             f"{recipe.size}{recipe.same}, {recipe.budget.seconds:g} s: one model,"
@@ -268,14 +277,16 @@ def _train_points(
     return single.describe()[:-1], candidate, single
 
 
-def _train_exact(recipe: Recipe) -> list[tuple[str, ModelSettings, SingleRegressor]]:
+def _train_exact(
+    recipe: Recipe, components: Sequence[ModelSettings]
+) -> list[tuple[str, ModelSettings, SingleRegressor]]:
     """Train several exact models of all rows, as many as the time allows."""
     left_out = LEFT_OUT.format("density")
     recipe.log.note(f"{recipe.size}{recipe.same}: exact Gaussian processes. {left_out}")
-    *others, rough = exact_candidates(recipe)
-    matern = recipe.train(rough)
-    start = _start_after(matern)
-    trained = [(name_of(rough), rough, matern)]
+    *others, candidate = exact_candidates(recipe, components)
+    single = recipe.train(candidate)
+    start = _start_after(single)
+    trained = [(name_of(candidate), candidate, single)]
     for candidate in others:
         is_new = not any(candidate.is_like(each) for _, each, _ in trained)
         if is_new and recipe.budget.left > 0.0:

@@ -17,7 +17,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.preprocessing import StandardScaler
 
-from ...distributions import Units, YeoJohnson
+from ...distributions import Predictive, Units, YeoJohnson
 from ...distributions.mixtures import FAR, far_by_components
 from ...engine import checks
 from ...engine.factors import check_num_latent
@@ -115,6 +115,8 @@ class SingleModel(abc.ABC):
         self.settings = settings
         self._posterior: EnsemblePosterior | None = None
         self._numpy_components: tuple[Component, ...] | None = None
+        #: What a model predicts of its own rows, each left out; None until then.
+        self._left_out: Predictive | None = None
 
     @abc.abstractmethod
     def fit(
@@ -197,6 +199,7 @@ class SingleModel(abc.ABC):
         self.model = model
         self._posterior = None
         self._numpy_components = None
+        self._left_out = None
 
     @property
     def posterior(self) -> EnsemblePosterior:
@@ -502,6 +505,8 @@ class SingleModel(abc.ABC):
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the posterior and its NumPy form, which are made when needed."""
-        made_again = dict.fromkeys(("_posterior", "_numpy_components", "judged"))
+        """Leave out what is computed again when it is needed."""
+        made_again = dict.fromkeys(
+            ("_posterior", "_numpy_components", "_left_out", "judged")
+        )
         return {**vars(self), **made_again}

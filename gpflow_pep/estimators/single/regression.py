@@ -86,6 +86,8 @@ def count_outputs(settings: ModelSettings, num_inputs: int, num_columns: int) ->
     """Count the outputs of y. Further columns may hold other data for the likelihood,
     such as limits.
     """
+    if settings.likelihood in GAUSSIAN:
+        return num_columns
     likelihood = likelihood_of_output(settings, num_inputs)
     is_one = layout_of(likelihood, num_columns) == (num_columns, 1)
     return 1 if is_one else num_columns
@@ -121,7 +123,9 @@ class SingleRegressor(SingleModel):
             start = before.hyperparameters()
         if self.num_outputs > 1:
             start = None
-        in_units = have_units(self._likelihood_of_targets(), self.num_outputs)
+        in_units = np.ones(self.num_outputs, dtype=bool)
+        if settings.likelihood not in GAUSSIAN:
+            in_units = have_units(self._likelihood_of_targets(), self.num_outputs)
         logarithm = settings.likelihood == "log_normal"
         scaled = settings.standardize & in_units
         self.units = fit_units(Y, scaled=scaled, logarithm=logarithm)
@@ -307,10 +311,14 @@ class SingleRegressor(SingleModel):
             out together.
         """
         if self.has_rows_as_points:
-            model: Any = self.model
-            moments = map(np.asarray, model.loo_moments(copies))
-            mean, variance = (self._without_axis(values)[None] for values in moments)
-            return slice(None), Predictive(mean, variance, np.ones(1), self.units)
+            if self._left_out is None:
+                model: Any = self.model
+                moments = map(np.asarray, model.loo_moments(copies))
+                mean, variance = (
+                    self._without_axis(values)[None] for values in moments
+                )
+                self._left_out = Predictive(mean, variance, np.ones(1), self.units)
+            return slice(None), self._left_out
         if self.judged is None or not self.judged.moments:
             return None
         mean, variance = (
