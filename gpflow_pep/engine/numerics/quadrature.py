@@ -187,13 +187,16 @@ def stretched_nodes(
             constant_mean + deviation * moved, mode.width, PEAK_EXTENT * mode.width
         )
         structures = [*structures, peak]
+    # Nodes are constants. A structure may depend on parameters of the likelihood, and a
+    # tape would keep all that follows from it: 60 kB a row of Student's t.
+    fixed = [Structure(*map(tf.stop_gradient, structure)) for structure in structures]
     standard = [
         Structure(
             (structure.centre - constant_mean) / deviation - moved,
             structure.resolution / deviation,
             structure.extent / deviation,
         )
-        for structure in structures
+        for structure in fixed
     ]
     stretches, ends = _compose(standard, low, high)
     count: TensorType = num_nodes
