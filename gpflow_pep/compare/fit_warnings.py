@@ -2,6 +2,7 @@
 table.
 """
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ _NOT_CONVERGED = (
     "the optimiser or the sites stopped at the limit of steps; the scores may be"
     " worse than possible."
 )
-#: For each kind of warning of the library: what it means for a row of the table of
-#: scores.
+#: For each kind of warning of the library and of NumPy: what it means for a row of the
+#: table of scores.
 MEANINGS: dict[type[Warning], str] = {
     ConvergenceWarning: _NOT_CONVERGED,
     NotConverged: _NOT_CONVERGED,
@@ -34,12 +35,19 @@ MEANINGS: dict[type[Warning], str] = {
     AccuracyWarning: (
         "an integral of the likelihood is not exact; the scores are approximate."
     ),
+    RuntimeWarning: (  # of NumPy: overflows, divisions by 0, means of no numbers
+        "a computation met numbers that are too large, or none; the scores may be worse"
+        " than possible."
+    ),
 }
 #: Replaces the advice of the library, which is for people who write programs.
 _NO_FACTOR = (
     "the model cannot be computed at the parameters that training met. Columns or rows"
     " that nearly repeat others are a likely cause."
 )
+#: SciPy's message at the limit of iterations or evaluations, and what users read.
+_LIMIT_OF_SCIPY = re.compile(r"STOP: TOTAL NO\.[A-Z,& ]+ LIMIT")
+_NO_STEPS_LEFT = "The steps ran out. A larger --max-iterations may help."
 
 
 def with_warnings(fit: Any, caught: Sequence[warnings.WarningMessage]) -> Any:
@@ -72,7 +80,8 @@ def _sentence(message: Warning | str, category: type[Warning]) -> str:
 
 def plain(message: str) -> str:
     """Write the message of a fit that failed or did not converge in words for users."""
-    return message.replace(NO_FACTOR, _NO_FACTOR)
+    message = message.replace(NO_FACTOR, _NO_FACTOR)
+    return _LIMIT_OF_SCIPY.sub(_NO_STEPS_LEFT, message)
 
 
 @contextmanager

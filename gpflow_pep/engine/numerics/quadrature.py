@@ -11,6 +11,7 @@ from them.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 
@@ -118,6 +119,9 @@ def _even_column(start: float, count: TensorType, dtype: tf.DType) -> tf.Tensor:
     """Make even steps up to 1, [Q, 1, 1], by fewer operations than the 75 of
     ``tf.linspace``.
     """
+    if isinstance(count, int):
+        shares = np.arange(count) / (count - 1)
+        return tf.constant((start + (1.0 - start) * shares)[:, None, None], dtype)
     share = tf.range(count, dtype=dtype) / tf.cast(count - 1, dtype)
     return (start + (1.0 - start) * share)[:, None, None]
 
@@ -183,13 +187,16 @@ def stretched_nodes(
             constant_mean + deviation * moved, mode.width, PEAK_EXTENT * mode.width
         )
         structures = [*structures, peak]
+    # Nodes are constants. A structure may depend on parameters of the likelihood, and a
+    # tape would keep all that follows from it: 60 kB a row of Student's t.
+    fixed = [Structure(*map(tf.stop_gradient, structure)) for structure in structures]
     standard = [
         Structure(
             (structure.centre - constant_mean) / deviation - moved,
             structure.resolution / deviation,
             structure.extent / deviation,
         )
-        for structure in structures
+        for structure in fixed
     ]
     stretches, ends = _compose(standard, low, high)
     count: TensorType = num_nodes
