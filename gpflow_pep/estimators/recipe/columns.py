@@ -314,7 +314,7 @@ def are_mixtures(mixture: Mixture, X: AnyNDArray, Y: AnyNDArray) -> bool:
 
     The predictions of left-out rows by a model of independent columns are approximated
     by a matrix of this rank. Errors of the approximation beyond the variance of f would
-    be noise in the joint model. The columns are no mixtures if this costs
+    be noise in the joint model. The columns are not mixtures if this costs
     :data:`MARGIN` or more.
 
     :param mixture: The model of independent columns.
