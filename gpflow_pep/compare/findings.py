@@ -755,7 +755,7 @@ def together_or_separate(comparison: Comparison) -> str:
         pays = "pays" if change.mean < 0.0 else "does not pay"
     return (
         f"Modelling the targets together {pays}: the {metric.heading} of {best[False]}"
-        f" is {_change(metric, change)} than that of {best[True]}."
+        f" is {_change(metric, change)} than the {metric.heading} of {best[True]}."
     )
 
 
@@ -847,9 +847,9 @@ def more_rows(comparison: Comparison) -> str:
 
 
 def _advice_on_rows(change: Difference, are_in_time: bool) -> str:
-    """Word what follows from half of the training rows.
+    """Write advice from the comparison with half of the training rows.
 
-    :param change: The loss with half of the rows less that with all of them.
+    :param change: The loss with half of the rows minus the loss with all rows.
     """
     if not change.clear:
         return "no sign that more rows like these would help"

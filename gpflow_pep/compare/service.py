@@ -99,7 +99,7 @@ def scores_of_rows(table: pd.DataFrame) -> dict[str, Score]:
     """Compute each metric that is a mean over rows, or the root of one.
 
     If the rows are in several parts, the value is the mean over parts, as in the
-    report; the error takes all rows as one part. Rows of which only a limit of the
+    report; the error takes all rows as one part. Rows for which only a limit of the
     target is known are left out.
 
     :param table: The predictions of rows of one target: "true", "log_density" and the

@@ -246,7 +246,7 @@ class Settings:
         _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
         "Noise model. For numbers: gaussian to negative_binomial; for classes:"
         " bernoulli to ordinal. 'auto' is gaussian for numbers, bernoulli for two"
-        " classes and softmax for more. tobit is for numbers of which some are only"
+        " classes and softmax for more. tobit is for numbers if some of them are only"
         " limits, such as <5.8.",
     )
     order: tuple[str, ...] | None = _setting(

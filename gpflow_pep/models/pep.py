@@ -19,6 +19,7 @@ from ..engine.energies import mixed, point
 from ..engine.energies.point import hessian_product
 from ..engine.factors import check_num_latent, check_support, traits
 from ..engine.factors.entries import check_entries, target_rule
+from ..engine.numerics.chunks import num_rows
 from ..engine.numerics.tapes import without_gradient
 from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import unconverted
@@ -185,11 +186,12 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             at_fixed_point = (mixed if is_mixed(self.kernel) else point).energy
             return at_fixed_point(problem, self._infer(problem, mean_square))
 
-        sources = (
-            [] if is_mixed(self.kernel) else self._parts.variables(*self.rows.read())
-        )
-        product = lambda vector: hessian_product(self._converge(), vector)  # noqa: E731
-        value = point.twice_differentiable(energy, sources, product)
+        if is_mixed(self.kernel) or not tf.executing_eagerly():
+            value = energy()
+        else:
+            sources = self._parts.variables(*self.rows.read())
+            product = lambda v: hessian_product(self._converge(), v)  # noqa: E731
+            value = point.twice_differentiable(energy, sources, product)
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
     @property
@@ -347,7 +349,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Read the cached sites; they are empty if the data were replaced by another
         number of rows.
         """
-        return self.sites.read(tf.shape(self.data[0])[0])
+        return self.sites.read(num_rows(self.data[0]))
 
     def write_sites(self, sites: Sites) -> None:
         """Replace all cached sites; their number may change."""
@@ -518,7 +520,7 @@ class _SiteParameters(Module):
         self.version = tf.Variable(0, trainable=False)
         """The number of times that all sites were replaced at once."""
 
-    def read(self, num_rows: tf.Tensor) -> Sites:
+    def read(self, num_rows: Any) -> Sites:
         """Read the sites; empty sites if the cache has another number of rows."""
         cached = Sites(*map(tf.convert_to_tensor, (self.nu, self.tau)))
         empty = no_sites(num_rows, cached.nu.shape[1], cached.nu.dtype)

@@ -198,7 +198,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         """Compute the tilted integral of each row under q, [B]."""
         if mixes_outputs(self.kernel, self.inducing_variable):
             return self._tilted_of_mixed(q, X, Y, alpha)
-        A, D = self._parts.project(self._parts.whiten().W, X)
+        A, D, _ = self._parts.project(self._parts.whiten().W, X)
         h, s = row_moments(q, A)
         d = tf.transpose(D)
         mean = h + self._parts.mean(X)

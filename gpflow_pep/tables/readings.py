@@ -346,7 +346,7 @@ def about_many_texts(reading: Reading) -> Iterator[Note]:
         most = f"the {MAX_CATEGORIES} most frequent have a column each, and all others"
         yield reading.note(
             f" has {count} different texts: {most} share one.",
-            f"have many different texts, of which {most} of a column share one",
+            f"have many different texts: {most} of a column share one",
             str(count),
         )
 

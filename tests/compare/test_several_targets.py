@@ -159,9 +159,9 @@ def test_what_is_said() -> None:
         text.startswith("Modelling the targets together")
         and f"of {together} is" in text
     )
-    assert text.endswith(f" than that of {alone}.")
+    assert text.endswith(f" than the {comparison.metrics[0].heading} of {alone}.")
     assert f" is {abs(gap.mean):.3f} {'worse' if gap.mean > 0.0 else 'better'} " in text
-    noise = f" (noise alone gives up to {gap.limit * gap.error:.3f}) than that of"
+    noise = f" (noise alone gives up to {gap.limit * gap.error:.3f}) than the"
     assert (noise in text) != gap.clear
     share = explained(comparison)["height"]
     assert f"explains {share:.0%} of the variance of 'height' and" in quality(

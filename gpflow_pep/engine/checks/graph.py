@@ -25,12 +25,17 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
     """Return a value if it is finite; otherwise stop with a remedy, like
     :func:`require`.
     """
-    finite = tf.reduce_all(tf.math.is_finite(value))
+    finite = _all(tf.math.is_finite(value))
     if tf.executing_eagerly() and bool(finite):
         return tf.identity(value)
     text = message(quantity, "NaN or infinity", "finite numbers", advice)
     with tf.control_dependencies(require(finite, text)):
         return tf.identity(value)
+
+
+def _all(condition: tf.Tensor) -> tf.Tensor:
+    """Whether a condition holds everywhere."""
+    return condition if condition.shape.rank == 0 else tf.reduce_all(condition)
 
 
 def require(
@@ -63,7 +68,7 @@ def read_powers(alpha: Parameter) -> tf.Tensor:
     one is wrong.
     """
     value = tf.convert_to_tensor(alpha)
-    inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
+    inside = _all((value >= 0.0) & (value <= 1.0))
     remedy = "Assign another power: model.alpha = 0.5. Got:"
     text = message("alpha", "a value outside [0, 1]", "none", remedy)
     with tf.control_dependencies(require(inside, text, value)):

@@ -98,7 +98,7 @@ def _project_single_rows(
     [N]. NaN in Y is one in r, and in all sums, or with gaps a target that is missing.
     """
     X, Y, alpha = rows
-    A, d = parts.project(W, X)
+    A, d, _ = parts.project(W, X)
     if has_gaps:
         observed = ~tf.math.is_nan(Y)
         r, noise = parts.observe(X, tf.where(observed, Y, tf.zeros_like(Y)))
@@ -125,7 +125,8 @@ def _project_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     r, noise = parts.observe(flat_X, flat_Y)
     r = tf.reshape(r, [num_blocks, size, Y.shape[-1]])
     noise = tf.reshape(noise, [num_blocks, size])
-    (A, D), weight = parts.project_blocks(W, X), tf.cast(member, X.dtype)
+    A, D, _ = parts.project_blocks(W, X)
+    weight = tf.cast(member, X.dtype)
     return ProjectedRows(
         A * tf.reshape(weight, [-1]),
         D * weight[:, :, None] * weight[:, None, :],
@@ -139,7 +140,7 @@ def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
     """Compute the precision with which each row is observed: C⁻² of a block of one row,
     [N].
     """
-    return 1.0 / (noise + alpha * d)
+    return tf.math.reciprocal(noise + alpha * d)
 
 
 def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
@@ -161,16 +162,20 @@ def _sums_by_precision(
     """
     tau = tf.expand_dims(precision, 1)
     if weight is None:
-        num_rows = tf.cast(r.shape[1] or tf.shape(r)[1], r.dtype)
+        logdet = tf.reduce_sum(logdet)
+        if r.shape[1] != 1:
+            logdet *= tf.cast(tf.shape(r)[1], r.dtype)
+        by_output = tf.expand_dims(precision, 0)
     else:
         tau = tau * weight
-        num_rows = tf.reduce_sum(weight, axis=1)
+        logdet = tf.reduce_sum(tf.reduce_sum(weight, axis=1) * logdet)
+        by_output = tf.transpose(tau)
     weighted = r * tau
     moments = tf.matmul(A, tf.expand_dims(weighted, 0))
     return RowSums(
-        Natural(gram(A, tf.transpose(tau)), _by_output(moments)),
+        Natural(gram(A, by_output), _by_output(moments)),
         tf.reduce_sum(r * weighted),
-        tf.reduce_sum(num_rows * logdet),
+        logdet,
     )
 
 
@@ -221,6 +226,8 @@ def _sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
 
 def _by_output(moments: tf.Tensor) -> tf.Tensor:
     """Make [P, M, 1] of [1, M, P]."""
+    if moments.shape[-1] == 1:
+        return moments
     return tf.transpose(moments, [2, 1, 0])
 
 
@@ -251,7 +258,7 @@ def sums_with_slack(
     :math:`Q + \Sigma + cI`, too.
     """
     X, Y = rows
-    A, d = parts.project(W, X)
+    A, d, _ = parts.project(W, X)
     r, noise = parts.observe(X, Y)
     noise += slack
     return tf.reduce_sum(d), _sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))

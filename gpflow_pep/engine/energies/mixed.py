@@ -79,7 +79,7 @@ def energy(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
     ) -> tf.Tensor:
         """Compute a number that has the derivatives of the contribution of the rows."""
         X, (sites, tilted, h, alpha) = piece
-        A, D = Projection(*projection) if projection else parts.project(W, X)
+        A, D, _ = Projection(*projection) if projection else parts.project(W, X)
         d = tf.transpose(D)
         rows = row_sites(mixing, sites, d, alpha)
         change = _of_posterior(A, rows, q, h)
@@ -261,7 +261,7 @@ def sum_mixed_rows(
     :param noise: Noise variances of the outputs at some rows, [N, P] or [N, 1].
     """
     X, Y, alpha = rows
-    A, D = parts.project(W, X)
+    A, D, _ = parts.project(W, X)
     d, (observed, r) = tf.transpose(D), parts.observed_residual(X, Y)
     variance = noise(X) + tf.zeros_like(r)
     tau = tf.where(observed, 1.0 / variance, tf.zeros_like(r))

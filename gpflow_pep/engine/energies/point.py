@@ -86,14 +86,14 @@ def energy(
     def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
         """Compute a number that has the derivatives of the contribution of the rows."""
         X, (slope, tau, delta1, by_variance) = piece
-        A, D = Projection(*projection) if projection else parts.project(W, X)
-        d = tf.stop_gradient(tf.transpose(D))
-        mean = parts.mean(X)
-        prior = parts.variance(X)
+        rows = Projection(*projection) if projection else parts.project(W, X)
+        d = tf.stop_gradient(tf.transpose(rows.D))
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
-        change = tf.reduce_sum(delta1 * mean + by_d * prior)
+        change = tf.reduce_sum(
+            delta1 * parts.mean(X) + by_d * tf.transpose(rows.variance)
+        )
         by_A = _projection_gradient_only(
-            A, covariance, w, *map(tf.transpose, (slope, tau, by_d))
+            rows.A, covariance, w, tf.stack([slope, tau, by_d])
         )
         return change + by_A
 
@@ -140,11 +140,8 @@ def energy_by(
             tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs
         ]
         change += tf.add_n(by_likelihood)
-    of_cavity = cavity(fixed_point.marginals, sites, power)
     slope = sites.nu - sites.tau * m
-    terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(
-        s, slope, sites.tau, of_cavity.e, power
-    )
+    terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(s, slope, sites.tau, power)
     terms = sum(tf.nest.flatten(extra.joint), terms)
     known = [] if problem.memory is None else [problem.memory.natural]
     of_mean = terms_of_mean(extra.q.w, known)
@@ -205,23 +202,20 @@ def _gradients_or_zeros(
 
 
 def _projection_gradient_only(
-    A: tf.Tensor,
-    covariance: tf.Tensor,
-    w: tf.Tensor,
-    slope: tf.Tensor,
-    tau: tf.Tensor,
-    by_d: tf.Tensor,
+    A: tf.Tensor, covariance: tf.Tensor, w: tf.Tensor, rows: tf.Tensor
 ) -> tf.Tensor:
     r"""
     0 with the derivatives of the energy in A, those by way of :math:`d = k - |A|^2`
     among them.
+
+    :param rows: [3, N, L]: :math:`\nu - \tau m`, :math:`\tau` and the derivative in d.
     """
 
     @tf.custom_gradient
     def zero(A: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            parts = (tf.expand_dims(part, 1) for part in (slope, tau, by_d))
-            first, second, third = (upstream * part for part in parts)
+            of_latents = tf.expand_dims(tf.transpose(upstream * rows, [0, 2, 1]), 2)
+            first, second, third = tf.unstack(of_latents)
             by_A = first * w - second * tf.matmul(covariance, A) - (2.0 * third) * A
             return sum_like(by_A, A)
 
@@ -280,7 +274,7 @@ def _gradient_only(value: tf.Tensor) -> tf.Tensor:
 
 
 def _site_terms(
-    s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, e: tf.Tensor, alpha: tf.Tensor
+    s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, alpha: tf.Tensor
 ) -> tf.Tensor:
     r"""Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
     - \log(1 - \alpha \tau s) / \alpha]`.
@@ -288,9 +282,9 @@ def _site_terms(
     :param slope: :math:`\nu - \tau m`, of the log site where q has its mean; all are
         [N, L].
     """
-    return 0.5 * tf.reduce_sum(
-        alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha)
-    )
+    tau_s = tau * s
+    of_slope = alpha * s * tf.square(slope) / (1.0 - alpha * tau_s)
+    return 0.5 * tf.reduce_sum(of_slope - log1p_over_power(-tau_s, alpha))
 
 
 def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
@@ -299,7 +293,7 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     differentiable to any order in both, in memory for several M x N matrices.
     """
     parts, (X, Y, alpha), memory = problem.parts, problem.rows, problem.memory
-    A, D = problem.project(X, problem.projection or ())
+    A, D, _ = problem.project(X, problem.projection or ())
     q = posterior_factor(add_memory(sites_of_rows(A, sites), memory))
     m, s = marginals(A, q)
     moments = Marginals(m, s + tf.zeros_like(m))
@@ -312,7 +306,7 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
         log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
     )
     slope = sites.nu - sites.tau * m
-    value += _site_terms(moments.s, slope, sites.tau, of_cavity.e, power)
+    value += _site_terms(moments.s, slope, sites.tau, power)
     value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(
         q
     )

@@ -31,7 +31,7 @@ from tensorflow import Tensor
 from ..numerics import chunks
 from ..numerics.power import expm1_over_power, fast_log1p_over_power, log1p_over_power
 from ..numerics.quadrature import REACH, Structure
-from .generic import ScalarFactor, bounded_log, find_narrow
+from .generic import ScalarFactor, bounded_log, find_narrow, sum_columns
 from .moments import (
     Layout,
     Support,
@@ -183,7 +183,7 @@ def _bernoulli(
         return scalar_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     if alpha.shape[0] == 1:
         power = tf.expand_dims(alpha, 1)
-        return tf.reduce_sum(_with_one_bump(signs(Y) * Fmu, Fvar, power), axis=-1)
+        return sum_columns(_with_one_bump(signs(Y) * Fmu, Fvar, power))
     epsilon = tf.constant(_SQUEEZE, Fmu.dtype)
     terms = squeezed_probit_log_power_expectation(
         Fmu, Fvar, Y, epsilon, alpha[:, None], _NUM_NODES
@@ -208,11 +208,25 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
     b = high - low
     weights = tf.matmul(tf.constant(inverse), g - (low + b * tf.constant(cdf)))
     low, b, weights = (tf.cast(values, mean.dtype) for values in (low, b, weights))
-    mixed = _mixed(
-        places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0)
-    )
-    excess = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + mixed
-    return fast_log1p_over_power(excess, alpha)
+    wider = variance + width**2
+    moments = _mixed(places, weights, mean, wider, tf.reduce_any(alpha < 1.0))
+    deviation = tf.sqrt(1.0 + variance)
+    z = mean / deviation
+    excess = low + b * normal_cdf(z) + moments[0]
+
+    @tf.custom_gradient
+    def integral(mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        # What gives the value has given the derivatives too.
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            share = upstream / (1.0 + alpha * excess)
+            density = (b * np.sqrt(0.5 / np.pi)) * tf.exp(-0.5 * z * z) / deviation
+            by_mean, by_variance = _slopes(moments, mean, wider)
+            by_variance -= 0.5 * density * z / deviation
+            return share * (by_mean + density), share * by_variance
+
+        return fast_log1p_over_power(excess, alpha), gradient
+
+    return integral(mean, variance)
 
 
 @cache
@@ -236,9 +250,11 @@ def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray, AnyNDArray]
 
 def _mixed(
     places: AnyNDArray, weights: Tensor, mean: Tensor, variance: Tensor, needed: Tensor
-) -> Tensor:
+) -> list[Tensor]:
     """Compute weighted sums of Gaussians at places that all rows share, by a matrix
     product.
+
+    :return: The sum, and the same with the places, and with their squares, as factors.
     """
     m, v = (
         tf.reshape(tf.stop_gradient(moment), [-1, 1]) for moment in (mean, variance)
@@ -281,16 +297,7 @@ def _mixed(
     shape = tf.shape(mean)
     mean, variance = (tf.reshape(moment, [-1, 1]) for moment in (mean, variance))
     moments = three(tf.stop_gradient(weights), mean, variance)
-
-    @tf.custom_gradient
-    def zeroth(mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        # The product for the value has also computed the derivatives.
-        def gradient(upstream: Tensor) -> list[Tensor]:
-            return [upstream * by for by in _slopes(moments, mean, variance)]
-
-        return tf.identity(moments[0]), gradient
-
-    return tf.reshape(zeroth(mean, variance), shape)
+    return [tf.reshape(moment, shape) for moment in moments]
 
 
 def _slopes(

@@ -154,7 +154,8 @@ def integrate(
     integral = _by_rule(factor, mean, rows.wider, alpha)
     if factor.exact is not None:
         integral = tf.where(*factor.exact(mean, rows.wider), integral)
-    return rows.between(factor.log_prob(mean[None])[0], integral)
+    at_mean = factor.log_prob(tf.expand_dims(mean, 0))
+    return rows.between(tf.squeeze(at_mean, axis=0), integral)
 
 
 def _by_rule(
@@ -170,6 +171,13 @@ def _by_rule(
         missed = tf.math.log(factor.mean_prob(mean, variance)) - tf.math.log(by_rule)
         return log_power_mean(log_prob, nodes.weights, alpha) + alpha * missed
     return rule.mean(log_prob, alpha)
+
+
+def sum_columns(values: Tensor) -> Tensor:
+    """Sum [N, P] over columns; of one column it takes fewer operations."""
+    if values.shape[-1] == 1:
+        return tf.squeeze(values, axis=-1)
+    return tf.reduce_sum(values, axis=-1)
 
 
 def rounding_of(like: Tensor) -> Any:

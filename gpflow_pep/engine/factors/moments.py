@@ -20,7 +20,7 @@ from ..checks import counted, refusal, require
 from ..numerics import chunks
 from ..numerics.tapes import are_stopped, own_tape
 from ..prior.evaluate import convert_user_code, is_plain
-from .generic import integrate, integrate_density
+from .generic import integrate, integrate_density, sum_columns
 
 #: The number of rows of a tape in eager mode. With softmax of three classes and with
 #: Student's t a tape keeps 180 and 45 kB per row. 10 000 rows at once take 1.9 and .43
@@ -559,7 +559,7 @@ def scalar_log_power_expectation(
     """
     make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
     factor = make_factor(likelihood, X, Y, alpha[:, None])
-    return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)
+    return sum_columns(integrate(factor, Fmu, Fvar, alpha[:, None]))
 
 
 @implementations.register(object)

@@ -4,6 +4,9 @@
 This module is the only place where :math:`\\alpha` near 0 is special.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -114,9 +117,49 @@ def log_power_mean(
     values = tf.convert_to_tensor(values)
     weights = tf.convert_to_tensor(weights, values.dtype)
     alpha = tf.convert_to_tensor(alpha, values.dtype)
-    # Below the smallest normal number a weight counts as 0: it could meet an
-    # exponential that overflows.
-    counts = weights > np.finfo(values.dtype.as_numpy_dtype).tiny
+
+    @tf.custom_gradient
+    def mean(
+        values: tf.Tensor, weights: tf.Tensor, alpha: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[..., Any]]:
+        # Below the smallest normal number a weight counts as 0: it could meet an
+        # exponential that overflows.
+        counts = weights > np.finfo(values.dtype.as_numpy_dtype).tiny
+        result = _log_power_mean(values, weights, alpha, counts)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            distance = tf.where(counts, values - result, 0.0)
+            score = expm1_over_power(distance, alpha)
+            share = upstream * weights * (1.0 + alpha * score)
+            by_alpha = divide_by_power(tf.reduce_sum(share * distance, axis=0), alpha)
+            return share, upstream * score, _sum_to(by_alpha, alpha)
+
+        return result, gradient
+
+    result: tf.Tensor = mean(values, weights, alpha)
+    return result
+
+
+def _sum_to(gradient: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
+    """Sum over the axes along which a source was broadcast."""
+    added = gradient.shape.rank - source.shape.rank
+    axes = list(range(added))
+    for axis, size in enumerate(source.shape):
+        if size == 1 and gradient.shape[added + axis] != 1:
+            axes.append(added + axis)
+    if not axes:
+        return gradient
+    kept = tf.reduce_sum(gradient, axis=axes, keepdims=True)
+    return tf.reshape(kept, tf.shape(source))
+
+
+def _log_power_mean(
+    values: tf.Tensor, weights: tf.Tensor, alpha: tf.Tensor, counts: tf.Tensor
+) -> tf.Tensor:
+    """Compute :func:`log_power_mean`.
+
+    :param counts: Which weights are not 0.
+    """
     lowest = tf.constant(values.dtype.min, values.dtype)
     largest = tf.stop_gradient(tf.reduce_max(tf.where(counts, values, lowest), axis=0))
     values = tf.where(counts, values, largest)

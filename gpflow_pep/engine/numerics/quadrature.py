@@ -11,6 +11,7 @@ from them.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 
@@ -118,6 +119,9 @@ def _even_column(start: float, count: TensorType, dtype: tf.DType) -> tf.Tensor:
     """Make even steps up to 1, [Q, 1, 1], by fewer operations than the 75 of
     ``tf.linspace``.
     """
+    if isinstance(count, int):
+        shares = np.arange(count) / (count - 1)
+        return tf.constant((start + (1.0 - start) * shares)[:, None, None], dtype)
     share = tf.range(count, dtype=dtype) / tf.cast(count - 1, dtype)
     return (start + (1.0 - start) * share)[:, None, None]
 

@@ -159,7 +159,7 @@ def _project_groups(
     """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K,
     K].
     """
-    A, D = PartsBySubstitution(*parts).project_blocks(L, X)
+    A, D, _ = PartsBySubstitution(*parts).project_blocks(L, X)
     num_groups = tf.shape(D)[0]
     size = tf.shape(D)[1]
     M = -1 if A.shape[1] is None else A.shape[1]

@@ -54,7 +54,7 @@ def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMargin
     """Compute the moments of g at new rows; ``parts`` belong to the latent
     functions.
     """
-    A, d = PartsBySubstitution(*parts).project(context.L, X)
+    A, d, _ = PartsBySubstitution(*parts).project(context.L, X)
     h = latent_marginals(A, context.q)
     return h._replace(covariance=h.covariance + tf.linalg.diag(tf.transpose(d)))
 
@@ -85,7 +85,7 @@ def _mixed_at(
         g = latent_at(parts, context, X)
         moments = mixed_marginals(mixing, g)
         return moments.m, mixed_covariance(mixing, g) if full_output_cov else moments.s
-    A, _ = PartsBySubstitution(*parts).project(context.L, X)
+    A = PartsBySubstitution(*parts).project(context.L, X).A
     between = _between_rows(parts, A, context.q, X)
     mean = mixed_marginals(mixing, latent_marginals(A, context.q)).m
     if full_output_cov:

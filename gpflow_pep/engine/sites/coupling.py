@@ -140,7 +140,7 @@ def _sum(problem: SiteProblem, function: Callable[..., Any], *rows: tf.Tensor) -
         (X, rows), projection = piece
         return function(problem.project(X, projection).A, *rows)
 
-    sums = chunks.sum_over_chunks(chunk_terms, problem.pieces(rows), (), keep=True)
+    sums = chunks.added_up(chunk_terms, problem.pieces(rows))
     return tf.nest.map_structure(tf.stop_gradient, sums)
 
 

@@ -274,8 +274,9 @@ def _of_rows(
 
     def chunk_terms(piece: Any) -> tf.Tensor:
         (X, (Y, alpha, moments, sites)), projection = piece
-        of_chunk = problem._replace(rows=SiteRows(X, Y, alpha))
         projection = problem.project(X, projection)
+        rows = SiteRows(X, Y, alpha)
+        of_chunk = problem._replace(rows=rows, projection=projection)
         inputs = [*moments, *sites]
         with own_tape(inputs, persistent=True) as tape:
             moments = Marginals(*inputs[:2])
@@ -366,10 +367,10 @@ def _in_parameters(
             piece: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor
         ) -> tf.Tensor:
             X, (Y, alpha, sites, weights) = piece
-            of_chunk = problem._replace(
-                rows=SiteRows(X, Y, alpha), W=W, projection=None
-            )
             projection = parts.project(W, X)
+            of_chunk = problem._replace(
+                rows=SiteRows(X, Y, alpha), W=W, projection=projection
+            )
             m, s = marginals(projection.A, PosteriorFactor(root, c, q.half_logdet))
             arguments = of_chunk, projection, Marginals(m, s + tf.zeros_like(m)), sites
             values = (_columns(function(*arguments)) for function in functions)

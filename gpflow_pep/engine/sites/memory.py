@@ -98,7 +98,7 @@ def memory_terms(
     :param projection: The projection of its inducing points; see
         :func:`~gpflow_pep.engine.prior.evaluate.project_points`.
     """
-    W, (A, C) = memory.weights, projection
+    W, (A, C, _) = memory.weights, projection
     delta, h = (mean - memory.mean)[..., None], memory.first[..., None]  # [L, R, 1]
     W_delta = tf.matmul(W, delta)
     g = h - tf.matmul(W, W_delta, transpose_a=True)

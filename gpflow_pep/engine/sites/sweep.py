@@ -63,7 +63,9 @@ def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
     """Compute the prior's moments of f at the rows."""
     X = problem.rows.X
     zeros = tf.zeros_like(sites.nu)
-    variance = problem.latents.prior_variance(problem.parts.variance(X))
+    known = problem.projection
+    of_latents = tf.transpose(known.variance) if known else problem.parts.variance(X)
+    variance = problem.latents.prior_variance(of_latents)
     return RowPrior(zeros + problem.parts.mean(X), zeros + variance)
 
 

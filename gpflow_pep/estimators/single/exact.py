@@ -380,7 +380,7 @@ class _Problem(NamedTuple):
     free: AnyNDArray  #: Whether each hyperparameter is trained, [3 D + 4].
     factors: tuple[AnyNDArray, AnyNDArray]  #: See :func:`_factors`.
     ard: bool | float = True  #: See :func:`fit_exact`.
-    mean_square: float = 1.0  #: Of y.
+    mean_square: float = 1.0  #: The mean square of y.
 
     def limits(self) -> AnyNDArray:
         """Return the limits of the hyperparameters that are trained, [R, 2]."""
@@ -562,7 +562,7 @@ def find_start(
     :param X: Inputs of unit variance, [N, D].
     :param y: Targets of unit variance, [N].
     :param ard: As of :func:`fit_exact`.
-    :param mean_square: Of y.
+    :param mean_square: The mean square of y, 1 if its mean is 0.
     """
     theta, record = fit_exact(
         X,

@@ -408,7 +408,7 @@ class SingleModel(abc.ABC):
         return np.inf if seconds is None else seconds
 
     def training(self) -> Training:
-        """Give the settings of the loops that train."""
+        """Return the settings of the loops that train."""
         settings = self.settings
         objective: Objective = settings.objective
         if objective == "evidence" and not isinstance(settings.ard, bool | np.bool_):
