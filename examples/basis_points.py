@@ -175,9 +175,8 @@ def main() -> None:
         out=Path("basis_points.png"),
         quick={"names": ["ionosphere"], "splits": 2},
     )
-    tf.get_logger().setLevel(
-        "ERROR"
-    )  # every choice of points has a kernel of its own to compile
+    # Every choice of points has a kernel of its own to compile.
+    tf.get_logger().setLevel("ERROR")
     results = {}
     for name in args.names:
         num_splits = args.splits or SPLITS[name]

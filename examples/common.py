@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-if (
-    TYPE_CHECKING
-):  # else where it is needed: command lines and processes begin sooner without
+# Else where it is needed: command lines and processes begin sooner without.
+if TYPE_CHECKING:
     import gpflow
     import tensorflow as tf
 

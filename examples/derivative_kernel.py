@@ -130,9 +130,8 @@ class ValueOrDerivative(Kernel):
             )
         super().__init__(name=name)
         self.base = base
-        self._profile(
-            tf.zeros([1, 1], base.variance.dtype)
-        )  # refuses what has no derivatives
+        # Refuses what has no derivatives.
+        self._profile(tf.zeros([1, 1], base.variance.dtype))
 
     def _profile(self, squares: Tensor) -> Profile:
         known: Callable[..., Profile] = profile.dispatch_or_raise(type(self.base))
@@ -142,9 +141,8 @@ class ValueOrDerivative(Kernel):
         """Compute the covariances [N, N2] of rows [..., D + 1]."""
         rows = self._rows_of(X)
         others = rows if X2 is None else self._rows_of(X2)
-        scaled2 = (
-            None if X2 is None else others.scaled
-        )  # of batches, with themselves only
+        # Of batches, with themselves only.
+        scaled2 = None if X2 is None else others.scaled
         kappa = self._profile(square_distance(rows.scaled, scaled2))
         # p_i delta_i of the derivative that a row is, and 0 where it is none.
         delta = rows.own_place - tf.matmul(rows.direction, others.x, transpose_b=True)

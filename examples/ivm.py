@@ -60,9 +60,8 @@ def _most_informative(
     between = tf.function(
         lambda row: tf.cast(kernel(row, X), tf.float64), autograph=False
     )
-    A = np.empty(
-        [M, len(X)]
-    )  # posterior covariance = prior's + sum of sign[j] A[j] A[j]ᵀ
+    # Posterior covariance = prior's + sum of sign[j] A[j] A[j]ᵀ.
+    A = np.empty([M, len(X)])
     sign = np.empty(M)
     is_chosen = np.zeros(len(X), dtype=bool)
     chosen: list[int] = []

@@ -323,9 +323,8 @@ def draw(found: Sequence[Evaluated], title: str, path: Path) -> None:
     for run in dict.fromkeys(e.run for e in found):
         name, _, way = run.partition(" ")
         method, _, alpha = name.partition(":")
-        curve = [e for e in found if e.run == run][
-            :-1
-        ]  # the last is of other test rows
+        # The last is of other test rows.
+        curve = [e for e in found if e.run == run][:-1]
         for row, score in enumerate(("error", "nlpd")):
             for column, elapsed in enumerate(("seconds", "step")):
                 panels[row, column].plot(
@@ -408,9 +407,8 @@ def main() -> None:
         model = create(run.partition(" ")[0], problem, Z, subject, args.train_epsilon)
         try:
             along = train(run, model, problem, training)
-        except (
-            ValueError
-        ) as error:  # GPflow's natural gradients, where q became improper
+        # GPflow's natural gradients, where q became improper.
+        except ValueError as error:
             print(f"{run:{width}}{str(error).partition('. ')[0]}", flush=True)
             continue
         found += along

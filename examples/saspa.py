@@ -200,9 +200,8 @@ def draw(path: Path) -> None:
 
 def main() -> None:
     args = arguments(__doc__, out=Path("saspa.png"), sets=10, quick={"sets": 2})
-    tf.get_logger().setLevel(
-        "ERROR"
-    )  # every data set has a filter of its own to compile
+    # Every data set has a filter of its own to compile.
+    tf.get_logger().setLevel("ERROR")
     print(
         f"Circle, 4 basis points: distance to the exact posterior mean, {args.sets}"
         " data sets"

@@ -148,9 +148,8 @@ class Filter:
 
     def __init__(self, model: PEPClassification) -> None:
         self.model = model
-        W = whiten(
-            model.inducing_variable, model.kernel
-        ).W  # [1, M, M] if functions share a kernel
+        # [1, M, M] if functions share a kernel
+        W = whiten(model.inducing_variable, model.kernel).W
         W = tf.broadcast_to(W, [model.num_latent_gps, *W.shape[1:]])
         self.sums = Natural(tf.zeros_like(W), tf.zeros_like(W[..., :1]))
         self.num_refused = 0

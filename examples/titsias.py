@@ -269,9 +269,8 @@ def main() -> None:
         out=Path("titsias.png"),
         quick={"splits": 2, "iterations": 5},
     )
-    tf.get_logger().setLevel(
-        "ERROR"
-    )  # every choice of points has a kernel of its own to compile
+    # Every choice of points has a kernel of its own to compile.
+    tf.get_logger().setLevel("ERROR")
     if args.name == "boston":
         boston(args.data, args.splits, args.out)
     else:

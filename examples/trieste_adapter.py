@@ -173,9 +173,8 @@ class PEPModel:
         prior = tf.stack([covariance(kernel, X, query_points_2) for kernel in kernels])
         rest = prior - tf.matmul(first, second, transpose_a=True)
         first, second = (tf.matmul(root, A, transpose_a=True) for A in (first, second))
-        joint = rest + tf.matmul(
-            first, second, transpose_a=True
-        )  # [L, N, M] of all rows
+        # [L, N, M] of all rows
+        joint = rest + tf.matmul(first, second, transpose_a=True)
         return leading_transpose(
             restore(tf.transpose(joint, [1, 0, 2])), [..., -2, -3, -1]
         )

@@ -11,9 +11,10 @@ __version__ = "0.3.0"
 #: The packages, lowest first: each imports only from those before it. The architecture
 #: test checks them, CONTRIBUTING.md and the reference against this list.
 ROOMS = {
-    "engine": "what the package computes with; users import nothing from it",
+    "engine": "what the package computes with; users do not import from it",
     "tables": (
-        "tables and files: how they are read and cleaned, numbers made of their columns"
+        "how tables and files are read and cleaned, and how their columns become"
+        " numbers"
     ),
     "distributions": (
         "distributions of targets, units of targets and inputs, in NumPy alone"
@@ -23,11 +24,9 @@ ROOMS = {
     ),
     "inducing_variables": "inducing variables that GPflow lacks",
     "likelihoods": (
-        "likelihoods that GPflow lacks, and what a likelihood of one's own registers"
+        "likelihoods that GPflow lacks, and what your own likelihood registers"
     ),
-    "models": (
-        "parameters and GPflow's interface; models only wire the rooms of the engine"
-    ),
+    "models": ("parameters and GPflow's interface; the engine does the computing"),
     "training": "starts, loops, their records, choices by held-out or left-out rows",
     "estimators": "scikit-learn's conventions on the models",
     "metrics": "how good predictions of held-out rows are",
@@ -36,7 +35,7 @@ ROOMS = {
     "monitor": "tasks for `gpflow.monitor`",
 }
 
-#: Those of :mod:`gpflow_pep.models`, here as well.
+#: Names of :mod:`gpflow_pep.models` that this package offers as well.
 MODELS = ("APEP", "ARPEP", "PEP", "PEPClassification", "PEPRegression", "RPAPEP")
 
 __all__ = ["__version__", *ROOMS, *MODELS]

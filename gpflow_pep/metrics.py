@@ -16,8 +16,8 @@ from .engine import checks
 
 
 def _as_floats(**arrays: AnyNDArray) -> list[AnyNDArray]:
-    """Check arrays and convert them to floats of double precision: differences and
-    squares of small integers overflow, and those of truth values do not exist.
+    """Check arrays and convert them to double precision, because differences and
+    squares of small integers overflow, and truth values have no differences.
     """
     _check_rows(**arrays)
     remedy = "Remove those rows, or look at the fit that predicted them."
@@ -49,7 +49,7 @@ def _check_labels(labels: AnyNDArray, num_classes: int) -> None:
 
 
 def _columns(values: AnyNDArray) -> AnyNDArray:
-    """Put targets in columns, [N, P]; those of shape [N] are one column."""
+    """Convert targets to columns, [N, P]. Targets of shape [N] become one column."""
     return np.reshape(values, (len(values), -1))
 
 
@@ -104,11 +104,11 @@ def mean_nlpd(log_density: AnyNDArray) -> float:
 def smll(Y: AnyNDArray, log_density: AnyNDArray, Y_train: AnyNDArray) -> float:
     """Compute the standardised mean log loss.
 
-    The loss is the mean negative log density of a row minus the same under the trivial
-    model, in which each column is a separate Gaussian with the mean and the variance of
-    its training targets. The log density of a row is the sum over its columns. 0 is as
-    good as the trivial model, negative is better. It does not depend on the units of Y
-    if all three arguments share them.
+    The loss is the mean negative log density of a row minus the mean negative log
+    density under the trivial model. In the trivial model each column is a separate
+    Gaussian with the mean and the variance of its training targets. The log density of
+    a row is the sum over its columns. 0 is as good as the trivial model, negative is
+    better. It does not depend on the units of Y if all three arguments share them.
 
     :param Y: Held-out targets, [N] or a column for each output.
     :param log_density: log p(yₙ | training data) of each held-out row [N], a density in
@@ -178,7 +178,8 @@ class Calibration(NamedTuple):
     #: Fraction of rows whose class is the predicted one, or with the event.
     accuracy: AnyNDArray
     count: AnyNDArray  #: Number of rows.
-    #: The expected calibration error: their mean distance weighted by the counts.
+    #: The expected calibration error: the mean distance between both, weighted by the
+    #: counts.
     error: float
 
 
@@ -188,11 +189,11 @@ def calibration(
 ) -> Calibration:
     """Compare the probability of predictions with how often they are right.
 
-    Rows are sorted into bins of equal width by the probability of the class that is
-    predicted for them, the most probable one, or of the event; in each bin that mean
-    probability is compared with how often the prediction is right, or the event occurs
-    (Naeini, Cooper and Hauskrecht, *Obtaining well calibrated probabilities using
-    Bayesian binning*, AAAI 2015).
+    Rows are sorted into bins of equal width by the probability of their predicted
+    class, which is the most probable one, or by the probability of the event. In each
+    bin the mean of this probability is compared with how often the prediction is right,
+    or the event occurs (Naeini, Cooper and Hauskrecht, *Obtaining well calibrated
+    probabilities using Bayesian binning*, AAAI 2015).
 
     :param labels: The held-out classes, whole numbers from 0; or 1 if an event
         occurred, otherwise 0.

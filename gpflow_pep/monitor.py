@@ -1,5 +1,5 @@
-"""A progress bar for ``gpflow.monitor``. GPflow's tasks write and draw the state of
-models, see the page on training::
+"""A progress bar for ``gpflow.monitor``. Tasks of GPflow write and draw the state of
+models; see :doc:`/training`::
 
     with pep.monitor.ProgressBar(100) as bar:
         gpflow.optimizers.Scipy().minimize(
@@ -21,7 +21,7 @@ from .training.fitting.full_batch import bar
 
 
 class ProgressBar(MonitorTask):
-    """A progress bar on stderr, which is shown inside of ``with``.
+    """A progress bar on stderr, which is shown inside of a ``with`` block.
 
     :param num_steps: The largest number of steps of the optimiser.
     :param values: A function that computes numbers to show beside the bar, by name,
@@ -47,7 +47,7 @@ class ProgressBar(MonitorTask):
     def run(self, **unused_kwargs: Any) -> None:
         """Move the bar.
 
-        :raises ValueError: If the bar is used outside of ``with``.
+        :raises ValueError: If the bar is used outside of a ``with`` block.
         """
         if self._show is None:
             expected = "use inside of `with ProgressBar(...) as bar:`"

@@ -23,9 +23,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Before NumPy is imported: matrices of tests are small, and threads that wait for each
 # other take most of the time of the references.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-os.environ.setdefault(
-    "OMP_NUM_THREADS", "1"
-)  # of scikit-learn's trees and clusters: likewise
+# Of scikit-learn's trees and clusters: likewise.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
 import numpy as np
@@ -159,9 +158,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             path, _, test = nodeid.partition("::")
             file = path.rpartition("/")[2]
-            if file in BY_CASE and test.endswith(
-                "]"
-            ):  # the case is the last of the parameters
+            # The case is the last of the parameters.
+            if file in BY_CASE and test.endswith("]"):
                 case = re.split(r"[\[-]", test)[-1]
                 return f"{file} {case}"
             return TOGETHER.get(file, nodeid)

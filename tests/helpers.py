@@ -203,9 +203,8 @@ def directional_slope(
     The derivative along a direction, of which each variable has a part: the central
     difference on five points, whose error is of the order of step ** 4.
     """
-    start = [
-        np.array(variable.numpy()) for variable in variables
-    ]  # also where that is a scalar
+    # Also where that is a scalar.
+    start = [np.array(variable.numpy()) for variable in variables]
     slope: Any = 0.0
     for offset, weight in ((-2, 1.0), (-1, -8.0), (1, 8.0), (2, -1.0)):
         for variable, value, part in zip(variables, start, direction, strict=True):

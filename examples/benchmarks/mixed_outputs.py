@@ -156,9 +156,8 @@ def floor(problem: Problem) -> float:
         * N
         / min(seconds_by_turns({"": largest}, 8, time.process_time)[""])
     )
-    products = (
-        3 * Q + Q * (Q + 1) / 2 + Q**2
-    )  # of A and its gradient, of B, and of B's gradient
+    # Of A and its gradient, of B, and of B's gradient.
+    products = 3 * Q + Q * (Q + 1) / 2 + Q**2
     return 1e3 * products * 2.0 * M**2 * N / rate
 
 

@@ -372,9 +372,8 @@ def everywhere(problem: Problem, size: int) -> list[dict[str, float]]:
         for log_deviation in np.linspace(0.0, 5.0, size):
             kernel.lengthscales.assign(np.exp(log_lengthscale))
             kernel.variance.assign(np.exp(2.0 * log_deviation))
-            log_z = float(
-                energy()
-            )  # the sites are at their fixed point for what follows
+            # The sites are at their fixed point for what follows.
+            log_z = float(energy())
             value = {
                 "objective": log_z,
                 "nlpd": -float(np.mean(model.predict_log_density(test))),

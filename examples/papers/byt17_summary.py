@@ -246,9 +246,8 @@ def scores_table(rows: pd.DataFrame) -> str:
         means = (
             labelled(group).groupby("label")[[*shown, "objective", "seconds"]].mean()
         )
-        means = means.sort_values(
-            "nlpd", kind="stable"
-        )  # some methods tie: PEP 0 and SGPR
+        # Some methods tie: PEP 0 and SGPR.
+        means = means.sort_values("nlpd", kind="stable")
         worse = nlpd.sub(nlpd[means.index[0]], axis=0)
         for name, values in means.iterrows():
             cells = "".join(f"{value:11.3f}" for value in values[shown])

@@ -108,9 +108,8 @@ def load(directory: Path, name: str, split: int) -> Labelled:
         X, labels = waveform(split, 1000)
     else:
         dataset = read(directory, name, "classification")
-        X = (
-            dataset.X
-        )  # classes come in the order of their names, of which "10" is before "2"
+        # Classes come in the order of their names, of which "10" is before "2".
+        X = dataset.X
         labels = np.array(dataset.classes, dtype=float)[dataset.Y[:, 0].astype(int)]
     if name == "vowel":
         X = X[labels < 6]

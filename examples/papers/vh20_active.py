@@ -89,9 +89,8 @@ def learn(
 ) -> list[Any]:
     """Scores of the held-out rows before the first label and after each."""
     X, classes = waveform(FIRST_SEED + seed, TRAIN + POOL + TEST)
-    X = (
-        StandardScaler().fit(X[: TRAIN + POOL]).transform(X)
-    )  # inputs are known before labels
+    # Inputs are known before labels.
+    X = StandardScaler().fit(X[: TRAIN + POOL]).transform(X)
     Y = classes[:, None].astype(float)
     learner = _learner(kernel)
     model = learner.model

@@ -139,9 +139,8 @@ def left_out(rows: pd.DataFrame) -> str:
     pep = rows[rows["method"] == "PEP"]
     inside = of_runs(pep, "left_out")
     held = of_runs(pep, "nlpd")
-    choices = dict.fromkeys(
-        [(MIDDLE, EP), tuple(inside)]
-    )  # few powers may have many more runs
+    # Few powers may have many more runs.
+    choices = dict.fromkeys([(MIDDLE, EP), tuple(inside)])
     parts = [
         _chosen(inside[list(names)].dropna(), held)
         for names in choices

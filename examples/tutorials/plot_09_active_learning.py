@@ -53,9 +53,8 @@ def learn(choose):
         tuple(data),
         gpflow.kernels.SquaredExponential(variance=4.0, lengthscales=0.7),
         None,
-        pep.training.starts.kmeans(
-            X[:NUM_POOL], 25, seed=0
-        ),  # inputs are known, labels are not
+        # Inputs are known, labels are not.
+        pep.training.starts.kmeans(X[:NUM_POOL], 25, seed=0),
         alpha=0.5,
     )
     predict = tf.function(model.predict_f)

@@ -104,9 +104,8 @@ for alpha in (0.0, 0.5, 1.0):
 
 rng = np.random.default_rng(4)
 X = rng.uniform(0.0, 6.0, (200, 1))
-z = -np.log(
-    rng.uniform(size=X.shape) ** (-1.0 / 4.0) - 1.0
-)  # skew 4, by the inverse of its CDF
+# Skew 4, by the inverse of its CDF.
+z = -np.log(rng.uniform(size=X.shape) ** (-1.0 / 4.0) - 1.0)
 Y = np.sin(1.5 * X) + 0.15 * z
 model = pep.models.PEP(
     (X, Y),

@@ -40,31 +40,34 @@ from .trees import FEWEST_ROWS, TREES, StoppedTrees, best_stage, num_words
 
 #: The baselines of every comparison: the mean, or how frequent each class is.
 TRIVIAL = {"numbers": "mean", "classes": "class frequencies"}
-#: The estimator with nothing set but what the data need, and single models.
+#: The estimator with default arguments, apart from arguments that the data need; and
+#: single models.
 DEFAULT = "default"
 SINGLE = "alpha"
-#: What the names of models of each of several targets by itself end with.
+#: The end of the names of separate models, which model each of several targets by
+#: itself.
 SEPARATE = "separate"
-#: The likelihood of skewed targets, and the least skewness at which the default is
-#: tried with it: that of 40 Gaussian targets, whose standard error is 0.37, has it in
-#: fewer than 1% of tables.
+#: The likelihood of skewed targets, and the smallest skewness at which the default is
+#: also tried with this likelihood. The skewness of 40 Gaussian targets has a standard
+#: error of 0.37 and is this large in fewer than 1% of tables.
 LOGARITHMS = "log_normal"
 SKEWED = 1.0
-#: The least mean of a count: under a mean of 0 a count of 1 has no probability.
+#: The smallest mean of a count. With a mean of 0 a count of 1 has probability 0.
 LEAST_COUNT = 1e-3
 
 
 class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
-    """A regressor of scikit-learn's that predicts Gaussians, all with one standard
-    deviation; or counts, negative binomials whose variance is their mean and a multiple
+    """A regressor of scikit-learn that predicts distributions: Gaussians with a common
+    standard deviation, or negative binomials whose variance is the mean plus a multiple
     of its square.
 
-    :param regressor: It is copied. Of boosted trees there are as many as predict the
-        rows best that are held out.
-    :param held_out: Deviation or multiple are those of this fraction of the rows, or of
-        the rows that ``fit`` gets, by a copy that was trained on the others; 0: of all
-        rows, by the regressor trained on all.
-    :param counts: Whether it predicts counts.
+    :param regressor: The regressor, which is copied. Held-out rows choose the number of
+        boosted trees.
+    :param held_out: The fraction of the rows on which the deviation or the multiple is
+        estimated, with a copy that is trained on the other rows. ``fit`` can be given
+        these rows instead. With 0, both are estimated on all rows with the regressor
+        that is trained on all rows.
+    :param counts: Whether targets are counts, with negative binomial distributions.
     """
 
     def __init__(
@@ -77,7 +80,8 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, held_out: Any = None) -> "WithSpread":
         """Train on rows.
 
-        :param held_out: Which rows are held out, [N]; None: random ones.
+        :param held_out: The rows to hold out, as booleans [N]; None holds out random
+            rows.
         """
         y = _without_limits(y)[0]
         regressor = clone(self.regressor)
@@ -88,10 +92,10 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             true = y
             mean = self.regressor_.predict(X)
         square = float(np.mean((true - mean) ** 2))
-        # Of targets that are all equal, what PEPRegressor predicts: its least noise.
+        # If all targets are equal, this is the smallest noise of PEPRegressor.
         self.std_ = float(np.sqrt(square)) or 1e-3
-        # Near 0 it is a Poisson distribution, which SciPy's negative binomial has no
-        # limit at.
+        # Near 0 the distribution is Poisson, but SciPy's negative binomial does not
+        # allow 0.
         self.excess_ = max(
             (square - np.mean(mean)) / max(np.mean(mean**2), LEAST_COUNT), 1e-6
         )
@@ -100,8 +104,8 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     def _predict_held_out(
         self, regressor: Any, X: Any, y: AnyNDArray, held_out: Any
     ) -> tuple[AnyNDArray, AnyNDArray]:
-        """Give targets of rows that are held out, and their predictions; set how many
-        trees the regressor has.
+        """Return the targets of held-out rows and their predictions, and set the number
+        of trees of the regressor.
         """
         if held_out is None:
             rows = np.arange(len(y))
@@ -111,13 +115,13 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         true = y[held_out]
         rows = X[held_out]
         if hasattr(copy, "staged_predict") and len(y) >= FEWEST_ROWS:
-            number, mean = best_stage(copy, rows, true)
-            regressor.set_params(max_iter=number)
+            stage, mean = best_stage(copy, rows, true)
+            regressor.set_params(max_iter=stage)
             return true, mean
         return true, copy.predict(rows)
 
     def _distribution(self, X: Any) -> Any:
-        """Give the distribution of y at each row, as one of SciPy's."""
+        """Return the distribution of y at each row, as a distribution of SciPy."""
         mean = self.regressor_.predict(X)
         if not self.counts:
             return norm(mean, self.std_)
@@ -135,7 +139,9 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         return (mean, self._distribution(X).std()) if return_std else mean
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
-        """Compute the log density of each row, of counts the log probability, [N]."""
+        """Compute the log density of each row, or the log probability for counts,
+        [N].
+        """
         y, sides = _without_limits(y)
         distribution = self._distribution(X)
         if self.counts:
@@ -145,8 +151,8 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
 
 def _without_limits(y: Any) -> tuple[AnyNDArray, AnyNDArray]:
-    """Give numbers, and the side of each that a target is on: 0 where it is the number,
-    [N].
+    """Return numbers, and for each the side on which the target is: 0 if the target is
+    the number, [N].
     """
     values = np.asarray(y, np.float64)
     values = values[:, None] if values.ndim == 1 else values
@@ -154,8 +160,8 @@ def _without_limits(y: Any) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 class _AllRows(gpflow.base.Module):
-    """GPflow's SVGP with all rows as its one batch: trained as models that hold their
-    data are.
+    """GPflow's SVGP with all rows as a single batch, trained like models that hold
+    their data.
     """
 
     def __init__(
@@ -172,15 +178,16 @@ class _AllRows(gpflow.base.Module):
 class SingleSVGP(SingleClassifier):
     """GPflow's ``SVGP`` on all rows at once.
 
-    Three classes or more have RobustMax: GPflow integrates the softmax by random draws,
-    with which L-BFGS does not converge. It is that of "noisy_multiclass".
+    With three classes or more the likelihood is RobustMax, as in "noisy_multiclass",
+    because GPflow integrates the softmax with random draws, and L-BFGS then does not
+    converge.
     """
 
     def make_likelihood(self) -> Likelihood:
         likelihood = super().make_likelihood()
         if type(likelihood) is gpflow.likelihoods.Softmax:
-            # On wine the NLPD is .160; where epsilon is trained it is .296, and does
-            # not converge.
+            # On wine the NLPD is .160. If epsilon is trained, it is .296, and training
+            # does not converge.
             return CLASSES["noisy_multiclass"](self.num_classes)
         return likelihood
 
@@ -196,16 +203,17 @@ class SingleSVGP(SingleClassifier):
 
 
 class WholeSVGP(PEPClassifier):
-    """GPflow's ``SVGP``, trained on all rows at once, from the same start and by the
-    same rule.
+    """GPflow's ``SVGP``, trained on all rows at once, with the same start and the same
+    stopping rule.
     """
 
     single_model = SingleSVGP
 
 
 def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
-    """Make the mean, a linear model whose penalty is chosen, boosted trees, values of
-    the past if there is a time column, and, of few rows, an exact Gaussian process.
+    """Make the baselines of numbers: the mean, a linear model with a chosen penalty,
+    boosted trees, values of the past if there is a time column, and with few rows an
+    exact Gaussian process.
     """
     counts = settings.likelihood in COUNTS
     linear: Any = RidgeCV(np.logspace(-3.0, 3.0, 13))
@@ -235,8 +243,8 @@ def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
 
 
 def _past_values(data: Cleaned) -> dict[str, PastValue]:
-    """Make what repeats the last value of a series, and if there are seasons, the value
-    of the same season before.
+    """Make the baseline that repeats the last value of a series, and if there are
+    seasons, the baseline that repeats the value of the same season before.
     """
     season = season_of(data.blocks)
     regressors = {LAST_VALUE: PastValue()}
@@ -246,8 +254,8 @@ def _past_values(data: Cleaned) -> dict[str, PastValue]:
 
 
 def _baselines_of_classes(data: Cleaned, settings: Settings) -> dict[str, Any]:
-    """Make the frequencies, a linear model, boosted trees, and, if the rows are not too
-    many, GPflow's SVGP.
+    """Make the baselines of classes: the frequencies, a linear model, boosted trees,
+    and GPflow's SVGP if there are not too many rows.
     """
     trees = HistGradientBoostingClassifier(**_tree_options(data, settings))
     baselines: dict[str, Any] = {
@@ -256,17 +264,20 @@ def _baselines_of_classes(data: Cleaned, settings: Settings) -> dict[str, Any]:
         TREES: StoppedTrees(trees),
     }
     if len(data.X) <= MOST_ROWS:
-        kernel, number = settings.configurations[0]
-        points = MANY_POINTS if number == AUTO else number
+        kernel, num_inducing = settings.configurations[0]
+        points = MANY_POINTS if num_inducing == AUTO else num_inducing
         options = _options_of_points(settings)
         baselines["SVGP"] = WholeSVGP(kernel, num_inducing=points, alpha=0.0, **options)
     return baselines
 
 
 def _tree_options(data: Cleaned, settings: Settings) -> dict[str, Any]:
-    """Give the arguments of boosted trees, in whose columns words are first."""
+    """Return the arguments of boosted trees. Their first columns are the columns of
+    words.
+    """
     return {
-        # Our own rows end the training, and the trees are trained again on all.
+        # Rows that are held out here choose the number of trees, and the trees are then
+        # trained again on all rows.
         "early_stopping": False,
         "random_state": settings.seed,
         "categorical_features": list(range(num_words(data.formats))) or None,
@@ -274,33 +285,33 @@ def _tree_options(data: Cleaned, settings: Settings) -> dict[str, Any]:
 
 
 def name_of(kind: str, *labels: str) -> str:
-    """Name the default, or a single model, and what it does not share with
-    all others.
+    """Write the name of the default or of a single model, with the settings that differ
+    between models.
     """
     label = ", ".join(filter(None, labels))
     return f"{kind} ({label})" if label else kind
 
 
 def label_of(name: str) -> str:
-    """Give what the name of a model has in brackets; empty if there is nothing."""
+    """Return the part of a model's name in brackets; empty if there is none."""
     return name.partition(" (")[2].rstrip(")")
 
 
 def holds_rows_out(estimator: Any) -> bool:
-    """Whether ``fit`` of a candidate gets rows to hold out."""
-    each = getattr(estimator, "estimator", estimator)
-    if isinstance(each, WithSpread):
-        return each.held_out > 0.0
-    return isinstance(each, StoppedTrees)
+    """Whether ``fit`` of a candidate has an argument for rows to hold out."""
+    inner = getattr(estimator, "estimator", estimator)
+    if isinstance(inner, WithSpread):
+        return inner.held_out > 0.0
+    return isinstance(inner, StoppedTrees)
 
 
 def is_choice(name: str) -> bool:
-    """Whether a model, by its name, may be saved: no baseline."""
+    """Whether a model, by its name, may be saved, because it is not a baseline."""
     return name.split()[0] in (DEFAULT, SINGLE)
 
 
 def is_skewed(data: Cleaned, settings: Settings) -> bool:
-    """Whether the likelihood is not named, and logarithms of the targets are less
+    """Whether the user did not set a likelihood, and logarithms of the targets are less
     skewed.
     """
     one_number = data.kind == "numbers" and len(data.targets) == 1
@@ -314,7 +325,7 @@ def is_skewed(data: Cleaned, settings: Settings) -> bool:
 def check_targets(data: Cleaned, settings: Settings) -> None:
     """Check numbers against the likelihood of the settings, before anything is trained.
 
-    :raises ValueError: If it gives one of them no probability.
+    :raises ValueError: If a target has probability 0.
     """
     name = settings.likelihood
     if data.kind == "numbers" and name != "auto" and len(data.targets) == 1:
@@ -325,9 +336,7 @@ def check_targets(data: Cleaned, settings: Settings) -> None:
 
 
 def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
-    """Make all models, untrained, with their powers (NaN where there is
-    none), by name.
-    """
+    """Make all models, untrained, by name, with their powers (NaN if there is none)."""
     choices = _defaults(data, settings) | _singles(data, settings)
     if data.kind == "numbers":
         baselines = _baselines_of_numbers(data, settings)
@@ -342,7 +351,9 @@ def make_candidates(data: Cleaned, settings: Settings) -> dict[str, tuple[float,
 
 
 def _defaults(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
-    """Make the default, and if the target is skewed that of its logarithms."""
+    """Make the default, and if the target is skewed also the default for its
+    logarithms.
+    """
     options = _options(settings)
     if not settings.near_rows:
         options["near_rows"] = 0
@@ -359,16 +370,18 @@ def _singles(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]:
     options = _options_of_points(settings)
     kind = _estimator(data)
     singles = {}
-    for (kernel, number), alpha in product(settings.configurations, settings.alphas):
-        name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, number))
-        model = kind(kernel, num_inducing=number, alpha=alpha, **options)
+    for (kernel, num_inducing), alpha in product(
+        settings.configurations, settings.alphas
+    ):
+        name = name_of(f"{SINGLE} {alpha:g}", settings.label(kernel, num_inducing))
+        model = kind(kernel, num_inducing=num_inducing, alpha=alpha, **options)
         singles[name] = alpha, model
     return singles
 
 
 def _separate(choices: dict[str, tuple[float, Any]]) -> dict[str, tuple[float, Any]]:
-    """Make a model of each of several targets by itself of each choice but the default,
-    which tries both.
+    """Make separate models of each of several targets, for each single model. The
+    default tries both ways itself.
     """
     separate = {}
     for name, (alpha, estimator) in choices.items():
@@ -384,7 +397,7 @@ def _estimator(data: Cleaned) -> Any:
 
 
 def _options(settings: Settings) -> dict[str, Any]:
-    """Give the arguments that all Gaussian processes have."""
+    """Return the arguments that all Gaussian processes have."""
     options: dict[str, Any] = {
         "random_state": settings.seed,
         "max_iterations": settings.max_iterations,
@@ -397,11 +410,11 @@ def _options(settings: Settings) -> dict[str, Any]:
 
 
 def _options_of_points(settings: Settings) -> dict[str, Any]:
-    """Give the arguments that Gaussian processes with inducing points have."""
+    """Return the arguments that Gaussian processes with inducing points have."""
     inducing = INITS[settings.init]
     return _options(settings) | {"inducing": inducing, "near_rows": 0}
 
 
 def is_separate(name: str) -> bool:
-    """Whether a model, by its name, has each of several targets by itself."""
+    """Whether a model, by its name, models each of several targets by itself."""
     return label_of(name).endswith(SEPARATE)

@@ -58,8 +58,8 @@ def _from_scikit_learn(
 
 
 def _chirp() -> "tuple[pd.DataFrame, str]":
-    """Make 500 rows with one input: waves that get shorter, in the end too short for a
-    few points.
+    """Make 500 rows with one input: waves that get shorter, until they are too short
+    for a few inducing points.
     """
     import numpy as np
     import pandas as pd
@@ -187,20 +187,22 @@ def _read(
             if isinstance(value, str)
         )
         size = f"{counted(len(frame), 'row')} of {counted(frame.shape[1], 'column')}"
-        click.echo(f"Read {size}{f' ({dialect})' * bool(dialect)}.", err=True)
+        if dialect:
+            size += f" ({dialect})"
+        click.echo(f"Read {size}.", err=True)
     cleaned = clean_for(frame, target, settings, _command(), **cleaning)
     notes = [f"Note: {note}" for note in cleaned.notes]
     for line in (*notes, *(f"Warning: {warning}" for warning in cleaned.warnings)):
         click.echo(line, err=True)
     size = f"{counted(cleaned.X.shape[1], 'input')}, {len(cleaned.X)} rows"
-    for number, column in enumerate(cleaned.targets, 1):
-        kind = (
-            "a number"
-            if cleaned.kind == "numbers"
-            else f"one of {column.nunique()} classes"
-        )
-        last = f" {size}." * (number == len(cleaned.targets))
-        click.echo(f"Target '{column.name}': {kind}.{last}", err=True)
+    for place, column in enumerate(cleaned.targets, 1):
+        kind = "a number"
+        if cleaned.kind == "classes":
+            kind = f"one of {column.nunique()} classes"
+        line = f"Target '{column.name}': {kind}."
+        if place == len(cleaned.targets):
+            line += f" {size}."
+        click.echo(line, err=True)
     return cleaned
 
 
@@ -216,7 +218,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
     seen: list[Progress] = []
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)
-        (out / UNFINISHED).unlink(missing_ok=True)  # of an earlier run
+        (out / UNFINISHED).unlink(missing_ok=True)  # from an earlier run
         if not plotting.available():
             warnings.warn(plotting.INSTALL, stacklevel=1)
         with _progress(errors) as show:
@@ -235,15 +237,13 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
 
             comparison = compare_table(cleaned, settings, after)
             for last in seen[-1:]:
-                words = "pictures and the report"
+                what = "pictures and the report"
                 show(
-                    last._replace(
-                        number=last.total, label=words, fit=None, is_fit=False
-                    )
+                    last._replace(number=last.total, label=what, fit=None, is_fit=False)
                 )
             try:
                 written = write_report(out, comparison, command=_command())
-            except BaseException:  # whatever is wrong with the disk
+            except BaseException:  # for example, the disk is full
                 _print_words(comparison)
                 raise
         _print_words(comparison)
@@ -255,11 +255,10 @@ def _print_words(comparison: "Comparison") -> None:
     from .findings import findings
     from .terminal import drawn, word_tables
 
-    console = Console(
-        width=None if sys.stdout.isatty() else 1000
-    )  # a file has room for all of it
-    for words in word_tables(comparison):
-        console.print(drawn(comparison, words, console.width))
+    # A file has room for all columns.
+    console = Console(width=None if sys.stdout.isatty() else 1000)
+    for table in word_tables(comparison):
+        console.print(drawn(comparison, table, console.width))
     for kind, text in findings(comparison):
         if text in comparison.data.warnings:
             continue  # printed before anything was trained
@@ -342,8 +341,8 @@ def _settings_options(command: Any) -> Any:
     help=(
         "Column to predict: its name, or its position counted from 0. Required with"
         " DATA. Repeat it for several targets, which must be numbers and may have"
-        " empty cells: models of all targets together are compared with a model of"
-        " each target."
+        " empty cells: the command then compares models of all targets together with"
+        " separate models of each target."
     ),
 )
 @click.option(
@@ -419,11 +418,11 @@ def compare(
 ) -> None:
     """Find out how well a table can be predicted, and by which model.
 
-    The command trains the estimator with default arguments ("default"), single sparse
-    GPs at each alpha, and baselines on the same rows of DATA, and scores each model on
-    the same held-out rows. It writes a report (report.html), the scores, the
-    predictions of held-out rows, and one model trained on all rows: the default, unless
-    a single model is clearly better.
+    On the same rows of DATA the command trains PEPRegressor or PEPClassifier with
+    default arguments (called "default"), single sparse GPs at each alpha, and
+    baselines. It scores all of them on the same held-out rows. It writes a report
+    (report.html), the scores, the predictions of held-out rows, and one model trained
+    on all rows: the default, unless a single model is clearly better.
 
     DATA is a table: text with column names in its first line (plain or compressed),
     Parquet, or a sheet of an Excel file. Separator, decimal mark, encoding and titles
@@ -485,7 +484,7 @@ def _check_results(out: Path, data: Path | None) -> None:
 
 
 def _announce(step: str) -> None:
-    """Show on a terminal what takes seconds before anything else is shown."""
+    """Show on a terminal what takes seconds before other output."""
     if sys.stderr.isatty():
         Console(stderr=True).print(step, style="dim")
 
@@ -522,7 +521,7 @@ def _compare_alone(
     required=True,
     help="CSV file to write, or - for standard output.",
 )
-@_names_option("--keep", "Columns of DATA to copy to --out.", "kept_columns")
+@_names_option("--keep", "Columns of DATA to copy into --out.", "kept_columns")
 @click.option(
     "--with-version",
     is_flag=True,
@@ -544,9 +543,9 @@ def predict(
     """Predict the rows of a table with a model written by compare.
 
     MODEL is the folder of a model, such as pep_results/model or pep_results/scorer. The
-    scorer starts in less than a second because it needs no TensorFlow. DATA is a table
-    with the columns that the model was trained on, in any order; other columns are
-    ignored.
+    scorer starts in less than a second because it does not need TensorFlow. DATA is a
+    table with the columns that the model was trained on, in any order; other columns
+    are ignored.
 
     Each row of --out starts with its row number in DATA (from 0). For a numeric target
     it has the mean, standard deviation, median and central 90% interval. For a class it
@@ -561,7 +560,7 @@ def predict(
 
     with _bad_input():
         frame = read_table(data, **reading)
-        if "sheet" not in frame.attrs:  # another one may be read
+        if "sheet" not in frame.attrs:  # another sheet may be read later
             _check_kept(data, frame, kept_columns)
         _check_output(out, data)
         version = version_of(model)
@@ -589,19 +588,21 @@ def predict(
 @click.argument("data", type=click.Path(path_type=Path))
 @_reading_options
 def score(model: Path, data: Path, **reading: Any) -> None:
-    """Check on new rows whether a model still predicts as well as its report promised.
+    """Check on new rows whether a model is still as good as promised. The promise is
+    the report that compare wrote with the model.
 
     MODEL is the folder of a model that compare wrote, such as pep_results/scorer, which
-    needs no TensorFlow. DATA is a table with the columns that the model was trained on.
+    does not need TensorFlow. DATA is a table with the columns that the model was
+    trained on.
 
-    If DATA also has the target, the command prints the scores of its rows beside the
-    scores of the held-out rows of the report, both with standard errors over rows, and
-    states whether they differ by more than noise. If the model was tested on later
-    rows, the promised scores are those of the latest window.
+    If DATA also has the target, the command prints the scores on its rows beside the
+    report's scores on held-out rows, each with its standard error over rows, and states
+    whether they differ by more than noise. If compare tested the model on later rows
+    (--time-column), the promised scores come from the latest window.
 
-    For each table, the command lists the columns that moved: those whose mean is at
-    least 0.2 standard deviations away from the training rows, and those with unusual
-    cells, such as new words.
+    With or without the target, the command lists the columns that moved: columns whose
+    mean is at least 0.2 standard deviations away from the mean in training, and columns
+    with unusual cells, such as new words.
     """
     from ..scoring.stored import description_of, version_of
     from ..tables.reading import read_table
@@ -626,7 +627,10 @@ def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> Non
     from .service import with_error as shown
 
     if not promised:
-        click.echo("The model was saved without scores of a report: none to compare.")
+        click.echo(
+            "The model was saved without the scores of a report, so there is nothing"
+            " to compare."
+        )
         return
     names = [entry["target"] for entry in promised]
     tables = scored_rows(model, frame, names)

@@ -10,17 +10,19 @@ import pandas as pd
 from sklearn.inspection import permutation_importance
 from sklearn.pipeline import Pipeline
 
+from .losses import Metric
 from .predicting import predictions_given_others
-from .scores import Metric, held_out, scores
+from .scores import held_out, scores
 
 #: The learning curve has points at these fractions of the training rows of the first
 #: part.
 FRACTIONS = (0.25, 0.5)
-#: Each input is permuted over no more rows, and no more often, than this: the standard
-#: error of an importance is then 1.4% of the standard deviation of a row.
+#: Each input is permuted over at most this number of rows, and at most this often. The
+#: standard error of an importance is then 1.4% of the standard deviation of a row.
 MOST_ROWS = 1000
 REPEATS = 5
-#: With less time it is permuted over fewer rows, down to this: the error is then 7%.
+#: With less time each input is permuted over fewer rows, but at least over this number.
+#: The error is then 7%.
 FEWEST_ROWS = 100
 FEWEST_REPEATS = 2
 
@@ -40,9 +42,9 @@ class Details(NamedTuple):
     learning: dict[int, pd.DataFrame]
     unfinished: tuple[int, ...] = ()
     given_others: dict[str, tuple[float, float]] | None = None
-    """For each of several targets two root mean squared errors on the held-out rows of
-    the first part: of the best model of all targets, and of the same model given the
-    other targets of the row.
+    """Two root mean squared errors for each of several targets, on the held-out rows of
+    the first part: without and with knowledge of the other targets of the row, for the
+    best model of all targets.
     """
 
 
@@ -56,13 +58,13 @@ def importance_of(
 ) -> pd.DataFrame | None:
     """Compute the permutation importance of each column: see :class:`Details`.
 
-    :param deadline: By ``time.perf_counter``. Columns are permuted as often, and over
-        as many rows, as there is time for, by what one score takes. None if that is
-        less than FEWEST_REPEATS over FEWEST_ROWS.
+    :param deadline: The end, by ``time.perf_counter``. The time of one score decides
+        how often columns are permuted, and over how many rows. The result is None if
+        there is no time for FEWEST_REPEATS over FEWEST_ROWS.
     """
 
     def score(pipeline: Pipeline, X: pd.DataFrame, y: "pd.Series[Any]") -> float:
-        if metric.name == "nlpd":  # without quantiles, which take longer than all else
+        if metric.name == "nlpd":  # without quantiles, which take the longest
             return float(
                 pipeline[-1].log_score(pipeline[:-1].transform(X), y.to_numpy())
             )
@@ -81,8 +83,8 @@ def importance_of(
         if num_rows < min(FEWEST_ROWS, len(X)):
             return None
     rows = np.sort(np.random.default_rng(0).permutation(len(X))[:num_rows])
-    # In this process: joblib's others would begin anew, and load TensorFlow for what
-    # takes seconds.
+    # Computed in this process, because new processes of joblib would first load
+    # TensorFlow, and the computation takes only seconds.
     options: Any = {"n_repeats": repeats, "random_state": 0, "n_jobs": 1}
     permuted = permutation_importance(
         pipeline, X.iloc[rows], y.iloc[rows], scoring=score, **options

@@ -1,7 +1,7 @@
 """Pictures of a comparison. They need matplotlib, see :mod:`gpflow_pep.plotting`.
 
-Scores and held-out predictions are those of the saved model. Fit shows the model of all
-rows.
+Scores and held-out predictions come from the saved model. The picture of the fit shows
+the model that was trained on all rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,36 +18,33 @@ from ..plotting.regression import FEW
 from .findings import named, summarise
 from .folder import MOST_TARGETS
 from .forecasts import draw_forecast, latest_forecasts
+from .losses import Difference, Metric, without_limits
 from .predicting import predictions
 from .run import Comparison
-from .scores import (
-    Difference,
-    Metric,
-    class_indices,
-    difference_over_rows,
-    scores,
-    without_limits,
-)
+from .scores import class_indices, difference_over_rows, scores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-#: Inches. A phone shows a picture in this width, so that its letters are as large as
-#: those of the text.
+#: Width in inches. On a phone a picture of this width has letters of the size of the
+#: text.
 WIDTH = 3.8
-#: Inches of a picture that takes the whole width of a page.
+#: Width in inches of a picture that takes the whole width of a page.
 WHOLE = 7.8
-#: Inches of a line of a dot plot or of a bar, and of the axis below the lines.
+#: Height in inches of a line of a dot plot or of a bar, and of the axis below the
+#: lines.
 LINE = 0.26
 FOOT = 0.8
-#: The dot plot shows so many of the best models, and so many of the most important
-#: inputs have a bar.
+#: The number of best models in the dot plot, and the number of most important inputs
+#: with a bar.
 MOST_LINES = 20
-#: The axis of the dot plot ends at so many times the median reach of a model, which is
-#: its difference plus its error: a model that is far worse would squeeze the others.
+#: The axis of the dot plot ends at this multiple of the median reach of a model, which
+#: is its difference plus its error. Otherwise a model that is far worse would squeeze
+#: the others.
 FAR = 3.0
-#: Letters of a name in a picture. A longer name would leave no room for the axes.
+#: The largest number of letters of a name in a picture. A longer name would leave no
+#: room for the axes.
 LONGEST = 22
 
 
@@ -55,15 +52,15 @@ class Picture(NamedTuple):
     """A picture of a comparison."""
 
     draw: "Callable[[Axes], object]"
-    alt: str  #: What it shows, for readers who do not see it.
-    caption: str  #: How to read it.
-    height: float = 3.4  #: Inches.
-    whole: bool = False  #: Whether it takes the whole width of a page.
+    alt: str  #: The content of the picture, for readers who do not see it.
+    caption: str  #: How to read the picture.
+    height: float = 3.4  #: Height in inches.
+    whole: bool = False  #: Whether the picture takes the whole width of a page.
 
     def figure(self, width: float) -> "Figure":
-        """Draw it.
+        """Draw the picture.
 
-        :param width: In inches.
+        :param width: The width in inches.
         :raises ImportError: If matplotlib is not installed.
         """
         figure = plotting.figure(width, self.height)
@@ -90,17 +87,17 @@ def pictures(comparison: Comparison) -> dict[str, Picture]:
 
 
 def _short(name: object) -> str:
-    """Cut a name that has no room in a picture."""
+    """Shorten a name that is too long for a picture."""
     text = str(name)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
 def _of_forecasts(comparison: Comparison) -> dict[str, Picture]:
-    """Give a picture over time of each of the largest series."""
+    """Make a picture over time for each of the largest series."""
     forecasts = latest_forecasts(comparison)
     found = {}
-    for number, forecast in enumerate(forecasts, start=1):
-        name = "forecast" if number == 1 else f"forecast_{number}"
+    for place, forecast in enumerate(forecasts, start=1):
+        name = "forecast" if place == 1 else f"forecast_{place}"
         caption = (
             "The latest window: the median and the central 50% and 90% intervals of"
             f" {named(str(comparison.best))}, trained on all rows before, and what came"
@@ -116,7 +113,7 @@ def _of_forecasts(comparison: Comparison) -> dict[str, Picture]:
 
 
 def _of_scores(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
-    """Give the dot plot of the decisive score, if there are models to compare."""
+    """Make the dot plot of the decisive score, if there are models to compare."""
     heading = comparison.metrics[0].heading
     best = str(comparison.best)
     table = summarise(comparison).query("failed == 0").dropna(subset="difference")
@@ -162,8 +159,8 @@ def _draw_scores(
 
 
 def _ends_of_differences(means: AnyNDArray, halves: AnyNDArray) -> tuple[float, float]:
-    """Find limits of the axis of differences: all dots and bars, except those that are
-    far from the others.
+    """Find limits of the axis of differences that show all dots and bars, except models
+    that are far from the others.
     """
     reach = np.abs(means) + halves
     if not reach.any():
@@ -178,7 +175,9 @@ def _ends_of_differences(means: AnyNDArray, halves: AnyNDArray) -> tuple[float, 
 def _write_far_difference(
     axes: "Axes", line: int, difference: float, metric: Metric
 ) -> None:
-    """Write a difference that is outside of the picture at the end where it is."""
+    """Write a difference that is outside of the picture as a number, at the end on its
+    side.
+    """
     size = format(abs(difference), metric.form)
     place = 0.99
     side = "right"
@@ -192,22 +191,22 @@ def _write_far_difference(
 
 
 def _name_lines(axes: "Axes", names: list[str]) -> None:
-    """Name the lines of a picture, the first at the top."""
+    """Label the lines of a picture, the first one at the top."""
     texts = [_short(name) for name in names]
     axes.set_yticks(range(len(names)), texts, fontsize=SMALL)
     axes.set_ylim(len(names) - 0.5, -0.5)
 
 
 def _of_numbers(comparison: Comparison) -> dict[str, Picture]:
-    """Give the pictures of numbers: predictions of each target; and if there is one
+    """Make the pictures of numbers: predictions of each target, and if there is one
     target, the histogram and the fit along a single input.
     """
     table = without_limits(comparison.held_out[str(comparison.best)])
     targets = comparison.data.targets
     found = {}
-    for number, y in enumerate(targets[:MOST_TARGETS], start=1):
+    for place, y in enumerate(targets[:MOST_TARGETS], start=1):
         rows = table if len(targets) == 1 else table[table["target"] == y.name]
-        name = "predictions" if number == 1 else f"predictions_{number}"
+        name = "predictions" if place == 1 else f"predictions_{place}"
         found[name] = _of_predictions(comparison, str(y.name), rows)
     if len(targets) > 1:
         return found
@@ -298,24 +297,24 @@ def _draw_fit(comparison: Comparison, axes: "Axes") -> None:
 
 
 def _of_classes(comparison: Comparison) -> dict[str, Picture]:
-    """Give the pictures of classes: calibration and confusion."""
+    """Make the pictures of classes: calibration and confusion."""
     table = comparison.held_out[str(comparison.best)]
     part = comparison.settings.parts()
     return {
         "reliability": Picture(
             lambda axes: plotting.reliability(*class_indices(table), ax=axes),
             "Reliability diagram: how often predictions of a probability are right",
-            "Are probabilities right? How often predictions of held-out rows are right,"
-            " against their probability. On the diagonal they are. The calibration"
-            " error is that of all rows together; ECE in the table is the mean over"
-            f" {part[0]}s.",
+            "Are probabilities right? How often predictions of held-out rows are"
+            " right, against their probability. If they are, the points are on the"
+            " diagonal. The calibration error here is computed from all rows"
+            f" together; ECE in the table is the mean over {part[0]}s.",
             height=3.9,
         ),
         "confusion": Picture(
             partial(_draw_confusion, table),
             "Confusion matrix: how many rows of each class get each class",
-            "Which classes are confused? How many held-out rows of each class are"
-            " predicted to be of each class.",
+            "Which classes are confused? The numbers show how many held-out rows of"
+            " each class are predicted to be in each class.",
             height=3.9,
         ),
     }
@@ -330,7 +329,9 @@ def _draw_confusion(table: pd.DataFrame, axes: "Axes") -> None:
 
 
 def _of_details(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
-    """Give the pictures of the importance of several inputs, and of more rows."""
+    """Make the pictures of the importance of several inputs, and of training on fewer
+    rows.
+    """
     details = comparison.details
     if details is None:
         return
@@ -339,17 +340,17 @@ def _of_details(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
     importance = details.importance
     if importance is not None and len(importance) > 1:
         rows = importance.head(MOST_LINES)
-        most = f", for the {MOST_LINES} most important ones" * (
-            len(importance) > len(rows)
-        )
+        most = ""
+        if len(importance) > len(rows):
+            most = f", for the {MOST_LINES} most important ones"
         yield (
             "importance",
             Picture(
                 partial(_draw_importance, metric, rows),
                 f"Bars that show how much the {metric.heading} depends on each input",
-                f"Which inputs matter? By how much the {metric.heading} of the held-out"
-                f" rows of the first {part} is worse if the values of an input are"
-                f" permuted over the rows, with standard errors{most}.",
+                f"Which inputs matter? Bars show how much worse the {metric.heading}"
+                f" of the held-out rows of the first {part} is if the values of an"
+                f" input are permuted over the rows, with standard errors{most}.",
                 height=FOOT + LINE * len(rows),
             ),
         )
@@ -369,7 +370,8 @@ def _of_details(comparison: Comparison) -> Iterator[tuple[str, Picture]]:
 def _draw_importance(metric: Metric, rows: pd.DataFrame, axes: "Axes") -> None:
     lines = range(len(rows))
     axes.barh(lines, rows["mean"], xerr=rows["error"], color=plotting.FIT, alpha=0.8)
-    # Names may leave the axes narrower than this text, which then goes to the left.
+    # Long names can make the axes narrower than this text, which is then moved to the
+    # left.
     axes.set_xlabel(f"{metric.heading}: how much worse", loc="right")
     _name_lines(axes, list(rows.index))
 

@@ -1,7 +1,7 @@
-"""What a comparison comes to: a table of scores, and findings in words.
+"""The conclusions of a comparison: a table of scores, and findings in words.
 
-The terminal, the report and the card of the model show the same findings. Most are rows
-of tables: a condition, and the sentence to show where it holds.
+The terminal, the report and the card of the model show the same findings. Most findings
+have a condition, and a sentence that is shown if the condition holds.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +18,16 @@ from ..tables.suspicions import formula
 from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
+from .losses import (
+    METRICS,
+    RELATIVE,
+    Difference,
+    Metric,
+    in_full,
+    inside,
+    without_limits,
+)
 from .run import Comparison, wins_each_window
-from .scores import METRICS, RELATIVE, Difference, Metric, in_full, without_limits
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
@@ -29,47 +37,49 @@ BETTER = "better"
 WORSE = "worse"
 AS_GOOD = "about as good"
 NOT_TOLD_APART = "not told apart"
-#: A difference that is not clear is small if its standard error is at most so many nats
-#: a row, and at most this share of what the saved model gains over a constant.
+#: A difference that is not clear is small if its standard error is at most this number
+#: of nats a row, and at most this share of the saved model's gain over a constant.
 SMALL = 0.05
 SMALL_SHARE = 0.1
-#: A model is unstable where one part's score is so many nats worse than the median of
-#: the others, and so many times as far from it as they are from each other: of five
-#: Gaussian scores 0.5% are.
+#: A model is unstable if one part's score is worse than the median of the others by
+#: this number of nats, and by this multiple of the range of the others. With five
+#: Gaussian scores this happens in 0.5% of cases.
 FAR = 1.0
 TIMES = 5.0
-#: A model learnt nothing whose NLPD is not lower than that of a constant by so many
-#: nats, 2% more probability for each row, unless an error is smaller by this fraction.
+#: A model learnt nothing if its NLPD is not lower than the NLPD of a constant by this
+#: number of nats (2% more probability for each row), and no error is smaller by this
+#: fraction.
 LEAST_GAIN = 0.02
 LEAST_SMALLER = 0.1
-#: What predictions are good for whose errors are small, and whose densities are high.
+#: What predictions can be used for if this error is small, and if densities are high.
 USES = {"rmse": "means", "mae": "means", "error": "classes", "auc": "order of rows"}
 DENSITIES = {"numbers": "intervals", "classes": "probabilities"}
-#: Of a larger mean a Poisson and its Gaussian differ by 0.009 at most, as distribution
-#: functions.
+#: With a larger mean, the distribution functions of a Poisson and of the Gaussian with
+#: the same moments differ by at most 0.009.
 MOST_COUNTED = 50.0
-#: Intervals are called wrong where so many rows more or fewer than 90% are inside, two
-#: standard errors of 400 rows, and the chance of that would be below LEAST_CHANCE if
-#: they were right.
+#: Intervals are called wrong if the fraction of rows inside differs from 90% by this
+#: much (two standard errors with 400 rows), and if the probability of that would be
+#: below LEAST_CHANCE for right intervals.
 COVERAGE_OFF = 0.03
 LEAST_CHANCE = 0.01
-#: Predictions are too good that explain this share of the variance, or avoid this share
-#: of errors; less is enough where one of three inputs or more has this share of what
-#: inputs matter. Of fewer rows it may be chance.
+#: Predictions are too good if they explain this share of the variance, or avoid this
+#: share of errors. GOOD_ALONE is enough if there are three inputs or more and one of
+#: them has the share ALONE of the importance of all. With fewer rows than FEWEST_GOOD
+#: it may be chance.
 TOO_GOOD = 0.99
 GOOD_ALONE = 0.9
 ALONE = 0.9
 MOST_SUSPECTS = 3
 FEWEST_GOOD = 50
-#: The scores are not those of a model that had, on all rows, at most this share of
-#: their steps.
+#: If training on all rows had at most this share of the usual steps, the scores do not
+#: describe the saved model.
 LEAST_STEPS = 0.5
-#: A class is called missed where it has at least so many held-out rows, and most of
-#: them get another one: by chance in 6% of cases where 80% of all rows of it would be
-#: right.
+#: A class is called missed if it has at least this number of held-out rows, and most of
+#: them are predicted to be in another class. If 80% of all its rows would be right,
+#: this happens by chance in 6% of cases.
 FEWEST_OF_CLASS = 5
-#: An input matters if permuting it makes predictions worse by so many standard errors;
-#: of those so many are named.
+#: An input matters if permuting it makes predictions worse by this number of standard
+#: errors. At most MOST_NAMED of these inputs are listed.
 SURE_ERRORS = 2.0
 MOST_NAMED = 3
 
@@ -77,16 +87,17 @@ MOST_NAMED = 3
 def summarise(comparison: Comparison) -> pd.DataFrame:
     """Summarise a comparison in a table with a row for each model, by its name.
 
-    Columns are "alpha" (NaN for the default and baselines); each metric, its mean over
-    parts, and as "_se" the standard error of that (NaN for a single part);
-    "difference", "difference_se" of the decisive metric to the saved model; "verdict":
-    "saved", "unstable" where one part is far worse than others, or that of
-    :func:`verdict`; the mean "seconds" and "iterations" of a fit; and how many
-    "converged" and "failed". Of several targets metrics are means over these, of errors
-    divided by the standard deviation of each; and there are columns for each, as
-    "rmse(name)", in its own units.
+    The columns are "alpha" (NaN for the default and baselines); the mean of each metric
+    over parts, and in a column with "_se" its standard error (NaN for a single part);
+    "difference" and "difference_se", the difference of the decisive metric to the saved
+    model; "verdict", which is "saved", "unstable" if one part is far worse than others,
+    or the result of :func:`verdict`; the mean "seconds" and "iterations" of a fit; and
+    the numbers of fits that "converged" and "failed". With several targets, metrics are
+    means over the targets, with errors divided by the standard deviation of each
+    target; further columns such as "rmse(name)" have the errors of each target in its
+    own units.
 
-    :param comparison: What :func:`~gpflow_pep.compare.run.compare` returned.
+    :param comparison: The result of :func:`~gpflow_pep.compare.run.compare`.
     """
     rows = {name: _row(comparison, name) for name in comparison.candidates}
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
@@ -118,7 +129,7 @@ def _row(comparison: Comparison, name: str) -> dict[str, object]:
 
 
 def _beside_saved(comparison: Comparison, name: str) -> tuple[Difference, str]:
-    """Give the difference of a model to the saved one, and its verdict."""
+    """Return the difference of a model to the saved model, and its verdict."""
     if comparison.best is None or comparison.num_failed(name):
         return Difference(np.nan, np.nan, 0.0), ""
     change = comparison.difference(name, comparison.best)
@@ -146,8 +157,9 @@ def _scores_of_targets(comparison: Comparison, name: str) -> dict[str, object]:
 def verdict(change: Difference, small: float, is_beaten: bool) -> str:
     """Compare a model with the saved one.
 
-    :param change: Its loss less that of the saved model.
-    :param small: The largest standard error with which two models are as good.
+    :param change: The loss of the model minus the loss of the saved model.
+    :param small: The largest standard error at which two models are called about as
+        good.
     :param is_beaten: Whether a constant is at least as good as the model.
     :return: "better" or "worse" if the difference is clear. Otherwise "about as good"
         if its standard error is small, unless a constant beats the model; and "not
@@ -159,8 +171,8 @@ def verdict(change: Difference, small: float, is_beaten: bool) -> str:
 
 
 def _beside_constant(comparison: Comparison, name: str) -> tuple[float, bool]:
-    """Give the standard error up to which a model is as good as the saved one, and
-    whether a constant is at least as good as the model.
+    """Return the standard error up to which a model is about as good as the saved
+    model, and whether a constant is at least as good as the model.
     """
     metric = comparison.metrics[0]
     constant = TRIVIAL[comparison.data.kind]
@@ -176,11 +188,11 @@ def _beside_constant(comparison: Comparison, name: str) -> tuple[float, bool]:
 
 
 def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
-    """Find the fit of the one part that is far worse than the others, if
-    there is one.
+    """Find the fit of the part that is far worse than all others, if there is such a
+    part.
     """
-    *others, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
-    values = [fit.scores["nlpd"] for fit in others]
+    *usual, worst = sorted(fits, key=lambda fit: fit.scores["nlpd"])
+    values = [fit.scores["nlpd"] for fit in usual]
     if len(values) < 2:
         return None
     least = np.median(values) + max(FAR, TIMES * np.ptp(values))
@@ -192,12 +204,13 @@ def gain_over_trivial(
 ) -> tuple[float, float, str, str]:
     """Compare a model with the mean, or the frequencies of the classes.
 
-    :return: By how much its NLPD is lower; by which fraction an error is smaller, of
-        RMSE and MAE, or error rate and 1 - AUC, the one that gains more; what it is
-        good for; its values.
+    :return: By how much the NLPD of the model is lower; the fraction by which an error
+        is smaller (RMSE or MAE, or error rate or 1 - AUC, whichever gains more); what
+        predictions with this error can be used for; and both values of the error, in
+        words.
     """
     pair = name, TRIVIAL[comparison.data.kind]
-    # Where one part is far off, the mean depends on that part alone.
+    # If one part is far off, the mean depends on that part alone.
     unstable = any(_unstable_part(comparison.fits_of(model)) for model in pair)
     scores = [
         comparison.scores_of(m).agg("median" if unstable else "mean") for m in pair
@@ -219,8 +232,8 @@ def gain_over_trivial(
 def _better_baselines(
     comparison: Comparison, metric: Metric | None = None
 ) -> list[str]:
-    """Name the baselines, failed in no part, with a clearly better score than the saved
-    model.
+    """List the baselines that have a clearly better score than the saved model and did
+    not fail in any part.
     """
     best = str(comparison.best)
     failed = comparison.num_failed
@@ -259,7 +272,7 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
         "advice": map(_sentence, advice),
         "folder": [_of_scorer(comparison)],
     }
-    return [(kind, text) for kind, each in texts.items() for text in each if text]
+    return [(kind, text) for kind, of_kind in texts.items() for text in of_kind if text]
 
 
 def _list(names: Sequence[str]) -> str:
@@ -283,14 +296,16 @@ def _list_models(names: Sequence[str]) -> str:
 
 
 def _they_are(names: Sequence[str], verbs: tuple[str, str] = ("is", "are")) -> str:
-    """Write the names of models and the verb that follows: of "boosted trees" too it is
-    the plural.
+    """Write the names of models and the verb that follows. It is in the plural for
+    "boosted trees", too.
     """
     return f"{_list_models(names)} {verbs[len(names) > 1 or names[0].endswith('s')]}"
 
 
 def _change(metric: Metric, change: Difference) -> str:
-    """Word by how much a score is better or worse, and whether that is within noise."""
+    """Describe by how much a score is better or worse, and whether that is within
+    noise.
+    """
     size, noise = (
         in_full(abs(x), metric.form) for x in (change.mean, change.limit * change.error)
     )
@@ -303,47 +318,51 @@ def _held_out(comparison: Comparison) -> pd.DataFrame:
 
 
 def quality(comparison: Comparison) -> str:
-    """Word how good the saved model's held-out predictions are, and for what to use
-    them. Those of windows are first of the latest, which is like a forecast by the
-    saved model, and then of all.
+    """Describe how good the saved model's held-out predictions are, and what to use
+    them for. If rows are held out in windows, the latest window comes first, because it
+    is like a forecast by the saved model, and then all windows.
     """
     table = _held_out(comparison)
     if without_limits(table).empty:
         return ""
-    words = _of_classes if comparison.data.kind == "classes" else _of_numbers
+    sentences = _of_classes if comparison.data.kind == "classes" else _of_numbers
     model = named(str(comparison.best))
     fits = comparison.fits_of(str(comparison.best))
     rows, _ = comparison.settings.how_split()
     latest = without_limits(latest_rows(comparison))
     if comparison.settings.time_column is None or latest.empty:
-        text = f"On {rows}, {model} {words(comparison, table, fits)}"
+        text = f"On {rows}, {model} {sentences(comparison, table, fits)}"
         return f"{text} {usable_for(comparison)}"
     of_latest = [fit for fit in fits if fit.part == latest["part"].min()]
     text = f"Trained on all rows before {_began(comparison)}, {model}"
-    text += f" {words(comparison, latest, of_latest)}"
+    text += f" {sentences(comparison, latest, of_latest)}"
     if len(fits) > 1:
         text += f" On {rows} (all {len(fits)} windows) it"
-        text += f" {words(comparison, table, fits)}"
+        text += f" {sentences(comparison, table, fits)}"
     return f"{text} {usable_for(comparison)}"
 
 
 def latest_rows(comparison: Comparison) -> pd.DataFrame:
-    """Give the held-out rows of the saved model: of windows those of the latest."""
+    """Return the held-out rows of the saved model, with windows only of the latest
+    one.
+    """
     table = _held_out(comparison)
     is_in_windows = comparison.settings.time_column is not None
     return table[table["part"] == table["part"].min()] if is_in_windows else table
 
 
 def _began(comparison: Comparison) -> str:
-    """Word when the latest window begins: "June 2025" if all dates are first days."""
+    """Describe when the latest window begins, as "June 2025" if all dates are the first
+    day of a month.
+    """
     blocks: pd.Series = comparison.data.blocks
-    first = blocks.loc[latest_rows(comparison).index].min()
-    if not isinstance(first, pd.Timestamp):
-        return f"'{blocks.name}' {in_full(first, '.10g')}"
+    start = blocks.loc[latest_rows(comparison).index].min()
+    if not isinstance(start, pd.Timestamp):
+        return f"'{blocks.name}' {in_full(start, '.10g')}"
     days = blocks.dt.normalize()
     if (days != blocks).any():
-        return f"{first:%Y-%m-%d %H:%M}"
-    return f"{first:%B %Y}" if (days.dt.day == 1).all() else f"{first:%Y-%m-%d}"
+        return f"{start:%Y-%m-%d %H:%M}"
+    return f"{start:%B %Y}" if (days.dt.day == 1).all() else f"{start:%Y-%m-%d}"
 
 
 def _mean_scores(fits: Sequence[Fit]) -> "pd.Series[float]":
@@ -354,7 +373,7 @@ def _mean_scores(fits: Sequence[Fit]) -> "pd.Series[float]":
 def _of_numbers(
     comparison: Comparison, held_out: pd.DataFrame, fits: Sequence[Fit]
 ) -> str:
-    """Word how good predictions of numbers are.
+    """Describe how good predictions of numbers are.
 
     :param held_out: The predictions.
     :param fits: The fits that predicted them.
@@ -406,7 +425,7 @@ def _explained_of(comparison: Comparison, table: pd.DataFrame) -> dict[str, floa
 def _of_classes(
     comparison: Comparison, table: pd.DataFrame, fits: Sequence[Fit]
 ) -> str:
-    """Word how good predictions of classes are.
+    """Describe how good predictions of classes are.
 
     :param table: The predictions.
     :param fits: The fits that predicted them.
@@ -423,8 +442,8 @@ def _of_classes(
 
 
 def usable_for(comparison: Comparison) -> str:
-    """Word what the saved model's predictions are good for: the first sentence that
-    holds.
+    """Describe what the saved model's predictions can be used for, by the first
+    sentence that holds.
     """
     if ended := _cut_short(comparison):
         return ended
@@ -451,7 +470,9 @@ def usable_for(comparison: Comparison) -> str:
 
 
 def _cut_short(comparison: Comparison) -> str:
-    """Word that the time ended the training on all rows early; empty if it did not."""
+    """Write a sentence if the time limit ended the training on all rows early; empty if
+    it did not.
+    """
     final = comparison.final
     if final is None or not final.message.startswith(OVER):
         return ""
@@ -466,9 +487,9 @@ def _cut_short(comparison: Comparison) -> str:
 
 
 def _use_of_classes(comparison: Comparison, better: str) -> str:
-    """Word what predictions of classes are good for.
+    """Describe what predictions of classes can be used for.
 
-    :param better: The baseline that names classes better; empty if there is none.
+    :param better: The baseline that predicts classes better; empty if there is none.
     """
     if missed := _missed(comparison):
         return (
@@ -480,7 +501,8 @@ def _use_of_classes(comparison: Comparison, better: str) -> str:
 
 
 def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
-    """Word what predictions of numbers are good for, and what is wrong with intervals.
+    """Describe what predictions of numbers can be used for, and what is wrong with
+    intervals.
 
     :param better: The baseline with better means; empty if there is none.
     """
@@ -508,8 +530,8 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
 
 
 def better_at_errors(comparison: Comparison) -> str:
-    """Name the baseline with the smallest error, where that is clearly smaller than the
-    best's.
+    """Return the baseline with the smallest error, if this error is clearly smaller
+    than the error of the saved model.
     """
     best = str(comparison.best)
     metric = METRICS[comparison.data.kind][1]
@@ -526,12 +548,12 @@ def better_at_errors(comparison: Comparison) -> str:
 
 
 def width_of_intervals(comparison: Comparison) -> str:
-    """Word that intervals of numbers are too narrow or too wide, by more than chance;
-    of windows in the latest, which has the most training rows.
+    """Describe whether intervals of numbers are too narrow or too wide by more than
+    chance, with windows only in the latest one, which has the most training rows.
     """
-    hits = of_rows.inside(latest_rows(comparison))
+    hits = inside(latest_rows(comparison))
     if comparison.likelihood in COUNTS or hits.empty:
-        return ""  # of whole numbers no interval holds exactly 90%
+        return ""  # intervals of whole numbers cannot contain exactly 90%
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
     if abs(hits.mean() - 0.9) <= COVERAGE_OFF or chance >= LEAST_CHANCE:
         return ""
@@ -541,7 +563,7 @@ def width_of_intervals(comparison: Comparison) -> str:
 
 
 def _missed(comparison: Comparison) -> str:
-    """Name the classes of which the saved model predicts most rows wrongly, with
+    """List the classes with more wrong than right predictions of the saved model, with
     counts.
     """
     table = of_rows.class_report(_held_out(comparison))
@@ -553,7 +575,7 @@ def _missed(comparison: Comparison) -> str:
 
 
 def ranking(comparison: Comparison) -> str:
-    """Word which row of the table has the best score, which is saved, and what is as
+    """Describe which model has the best score, which is saved, and which are about as
     good.
     """
     best = str(comparison.best)
@@ -573,10 +595,10 @@ def ranking(comparison: Comparison) -> str:
         )
     if best != DEFAULT and DEFAULT in comparison.losses:
         text += _why_saved(comparison, way, lowest)
-    if others := [
+    if behind := [
         str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest
     ]:
-        text += f"; {_they_are(others)} {AS_GOOD}"
+        text += f"; {_they_are(behind)} {AS_GOOD}"
         if lowest != best:
             text += f" as {named(best)}"
     better = [name for name in _better_baselines(comparison) if name != lowest]
@@ -586,7 +608,7 @@ def ranking(comparison: Comparison) -> str:
 
 
 def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
-    """Word in what a model that is saved is better than the default."""
+    """Describe why a model is saved instead of the default."""
     best = str(comparison.best)
     metric = comparison.metrics[0]
     change = comparison.difference(best, DEFAULT)
@@ -601,7 +623,7 @@ def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
-    """Word what the time was too short for, and which fits failed or did not converge,
+    """Describe what the time was too short for, which fits failed or did not converge,
     and why.
     """
     if names := comparison.left_out:
@@ -613,8 +635,9 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
         ]
         names = tuple(dict.fromkeys(models))
         fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
-        more = " More minutes may help." * ("time" in why)
-        how = f"failed: {why}" if failed else f"did not converge: {why}{more}"
+        how = f"failed: {why}" if failed else f"did not converge: {why}"
+        if not failed and "time" in why:
+            how += " More minutes may help."
         yield f"{_list_models(names)}: {len(models)} of {fits} {how}"
     final = comparison.final
     if final is not None and not (final.converged and comparison.model is not None):
@@ -623,7 +646,9 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
 
 
 def _of_warnings(comparison: Comparison) -> Iterator[str]:
-    """Word what fits warned of: each sentence once, with the models it is about."""
+    """List the warnings of fits: each sentence once, with the models that it is
+    about.
+    """
     kind, num_parts, _ = comparison.settings.parts()
     fits = [*comparison.fits, *([comparison.final] if comparison.final else [])]
     for sentence in dict.fromkeys(text for fit in fits for text in fit.warnings):
@@ -640,8 +665,8 @@ def _of_warnings(comparison: Comparison) -> Iterator[str]:
 
 
 def _of_models(comparison: Comparison) -> Iterator[str]:
-    """Word which models are far worse in one part than in others, or no better than a
-    constant.
+    """List the models that are far worse in one part than in others, or not better than
+    a constant.
     """
     (part, *_), kind = comparison.settings.parts(), comparison.data.kind
     for name in (
@@ -667,8 +692,8 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
 
 
 def _too_good(comparison: Comparison) -> Iterator[str]:
-    """Word that predictions are better than those of new rows will be, and by which
-    inputs.
+    """Warn if predictions are better than predictions of new rows will be, with the
+    inputs that may be the cause.
     """
     if comparison.best is None or without_limits(_held_out(comparison)).empty:
         return
@@ -677,7 +702,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     if len(sizes) > 2 and sizes.max() > ALONE * sizes.sum():
         least = GOOD_ALONE
     suspects = [str(name) for name in sizes.index[sizes > 0.1 * sizes.max()]]
-    for share, words, computed in _shares_explained(comparison):
+    for share, what, computed in _shares_explained(comparison):
         is_too_good = share > least and len(_held_out(comparison)) >= FEWEST_GOOD
         if not computed and not is_too_good:
             continue
@@ -685,14 +710,14 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
         names = _list([repr(name) for name in computed or suspects[:most_named]])
         by = f", nearly all by {names}" if names else ""
         yield (
-            f"Too good to be true? {share:.1%} of the {words}{by}. Leave out (--drop)"
+            f"Too good to be true? {share:.1%} of the {what}{by}. Leave out (--drop)"
             " inputs that are computed from the target, or that are not known when a"
             " row is predicted. If there are none, trust the scores."
         )
 
 
 def _sizes_of_inputs(comparison: Comparison) -> "pd.Series[float]":
-    """Give how much each input matters, 0 at least; empty if that is not known."""
+    """Return how much each input matters, at least 0; empty if that is not known."""
     details = comparison.details
     if details is None or details.importance is None:
         return pd.Series(dtype=np.float64)
@@ -700,9 +725,9 @@ def _sizes_of_inputs(comparison: Comparison) -> "pd.Series[float]":
 
 
 def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list[str]]]:
-    """Give the share of the errors of a constant that is avoided, or of the variance of
-    each target that is explained; in words, of what; and the inputs that the target is
-    computed from.
+    """Return the share of the errors of a constant that is avoided, or the share of the
+    variance of each target that is explained; the words for this share; and the inputs
+    from which the target is computed.
     """
     if comparison.data.kind == "classes":
         rows = _held_out(comparison)
@@ -713,52 +738,52 @@ def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list
         return
     shares = explained(comparison).values()
     for share, y in zip(shares, comparison.data.targets):
-        words = f"variance of '{y.name}' is explained"
-        yield share, words, formula(comparison.data.X, y)
+        what = f"variance of '{y.name}' is explained"
+        yield share, what, formula(comparison.data.X, y)
 
 
 def together_or_separate(comparison: Comparison) -> str:
-    """Word whether it pays to model several targets together."""
+    """Describe whether it is better to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
     best = {is_separate(name): name for name in names[::-1] if name != DEFAULT}
     if len(best) < 2:
         return ""
     metric = comparison.metrics[0]
     change = comparison.difference(best[False], best[True])
-    pays = (
-        ("pays" if change.mean < 0.0 else "does not pay")
-        if change.clear
-        else "changes little"
-    )
+    pays = "changes little"
+    if change.clear:
+        pays = "pays" if change.mean < 0.0 else "does not pay"
     return (
         f"Modelling the targets together {pays}: the {metric.heading} of {best[False]}"
-        f" is {_change(metric, change)} than that of {best[True]}."
+        f" is {_change(metric, change)} than the {metric.heading} of {best[True]}."
     )
 
 
 def given_others(comparison: Comparison) -> str:
-    """Word by how much errors are smaller where the other targets of a row
-    are known.
+    """Describe by how much errors are smaller if the other targets of a row are
+    known.
     """
-    errors = (comparison.details and comparison.details.given_others) or {}
-    parts = [
-        f"{b:.4g} instead of {a:.4g} for '{name}'" for name, (a, b) in errors.items()
+    if not comparison.details or not comparison.details.given_others:
+        return ""
+    errors = [
+        f"{given:.4g} instead of {alone:.4g} for '{name}'"
+        for name, (alone, given) in comparison.details.given_others.items()
     ]
     return (
         "If the other targets of a row are known, the saved model of all targets has"
-        f" an RMSE of {_list(parts)} (held-out rows of the first"
-        f" {comparison.settings.parts()[0]})." * bool(parts)
+        f" an RMSE of {_list(errors)} (held-out rows of the first"
+        f" {comparison.settings.parts()[0]})."
     )
 
 
 def counts(comparison: Comparison) -> str:
-    """Word which likelihoods suit small whole numbers that a Gaussian one was compared
-    on.
+    """Suggest likelihoods of counts if the targets are small whole numbers and the
+    likelihood is Gaussian.
     """
-    y, *others = comparison.data.targets
+    y, *more = comparison.data.targets
     gaussian = comparison.likelihood in GAUSSIAN and comparison.data.kind == "numbers"
     if (
-        others
+        more
         or not gaussian
         or y.mean() >= MOST_COUNTED
         or (y < 0.0).any()
@@ -775,7 +800,9 @@ def counts(comparison: Comparison) -> str:
 
 
 def inputs_that_matter(comparison: Comparison) -> str:
-    """Word which inputs matter most to predictions of held-out rows, and how much."""
+    """Describe which inputs matter most for predictions of held-out rows, and how
+    much.
+    """
     table = comparison.details.importance if comparison.details else None
     if table is None or len(table) < 2:
         return ""
@@ -798,56 +825,59 @@ def inputs_that_matter(comparison: Comparison) -> str:
 
 
 def more_rows(comparison: Comparison) -> str:
-    """Word whether twice the rows made predictions better."""
+    """Describe whether twice the rows made predictions better."""
     learning = comparison.details.learning if comparison.details else {}
     if comparison.details is None or len(learning) < 2:
         return ""
-    metric, (half, whole) = comparison.metrics[0], list(learning)[-2:]
-    if unfinished := {half, whole} & {*comparison.details.unfinished}:
+    metric, (half, all_rows) = comparison.metrics[0], list(learning)[-2:]
+    if unfinished := {half, all_rows} & {*comparison.details.unfinished}:
         sizes = _list([str(size) for size in sorted(unfinished)])
         return (
             "It is not known whether more rows would help, because training on"
             f" {sizes} rows did not converge."
         )
-    change = of_rows.difference_over_rows(metric, learning[half], learning[whole])
-    advice = (
-        "no sign that more rows like these would help"
-        if not change.clear
-        else (
-            "more rows would probably help"
-            if change.mean > 0.0
-            else (
-                "look for wrong entries among the rows that are predicted worst"
-                if comparison.settings.time_column is None
-                else (
-                    "the latest rows are worth more than older rows, which may be out"
-                    " of date"
-                )
-            )
-        )
-    )
-    text = f"With {half} instead of {whole} training rows, the {metric.heading} is"
+    change = of_rows.difference_over_rows(metric, learning[half], learning[all_rows])
+    if np.isnan(change.error):
+        return ""
+    advice = _advice_on_rows(change, comparison.settings.time_column is not None)
     return (
-        "" if np.isnan(change.error) else f"{text} {_change(metric, change)}: {advice}."
+        f"With {half} instead of {all_rows} training rows, the {metric.heading} is"
+        f" {_change(metric, change)}: {advice}."
     )
+
+
+def _advice_on_rows(change: Difference, are_in_time: bool) -> str:
+    """Write advice from the comparison with half of the training rows.
+
+    :param change: The loss with half of the rows minus the loss with all rows.
+    """
+    if not change.clear:
+        return "no sign that more rows like these would help"
+    if change.mean > 0.0:
+        return "more rows would probably help"
+    if are_in_time:
+        return (
+            "the latest rows are worth more than older rows, which may be out of date"
+        )
+    return "look for wrong entries among the rows that are predicted worst"
 
 
 def _of_scorer(comparison: Comparison) -> str:
-    """Word how many training rows the folders hold, or why one of NumPy's predictions
-    is not there.
+    """Describe how many training rows the folders contain, or why there is no folder
+    for predictions with NumPy.
     """
     if comparison.model is None:
         return ""
     held = comparison.model[-1].rows_held_
     in_model = held.in_model("the folder model")
-    words = f"{in_model}: keep it as private as the rows."
+    text = f"{in_model}: keep it as private as the rows."
     reason = why_no_scorer(comparison.model)
     if reason:
         return (
-            f"{words} There is no folder scorer for predictions without TensorFlow:"
+            f"{text} There is no folder scorer for predictions without TensorFlow:"
             f" {reason}"
         )
-    words = f"{words} {held.in_scorer('the folder scorer')}"
+    text = f"{text} {held.in_scorer('the folder scorer')}"
     if held.scorer == 0:
-        return f"{words}."
-    return f"{words}: keep it as private, too."
+        return f"{text}."
+    return f"{text}: keep it as private, too."

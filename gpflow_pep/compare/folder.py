@@ -1,5 +1,5 @@
-"""The folder that a comparison writes. It is checked first, and the files of others in
-it stay.
+"""The folder that a comparison writes. It is checked first, and other files in it are
+kept.
 """
 
 import json
@@ -21,12 +21,12 @@ from ..engine.files import (
 )
 from ..engine.refusals import refusal
 
-#: Lists the files of a run, so that the next run has a list of what it may replace.
+#: The file that lists the files of a run, so that the next run can replace them.
 MANIFEST = "files.json"
 #: The scores of the fits that have ended, while others are still trained.
 UNFINISHED = "unfinished.csv"
-#: Each target has a picture of its predictions, up to so many targets, and so many
-#: series, the largest, have a picture over time.
+#: The largest number of targets with a picture of predictions, and the number of
+#: series, the largest ones, with a picture over time.
 MOST_TARGETS = 9
 MOST_SERIES = 4
 FIGURES = (
@@ -42,7 +42,7 @@ FIGURES = (
     "importance",
     "learning",
 )
-#: What a run may write into its folder.
+#: The files that a run may write into its folder.
 NAMES = (
     "report.html",
     "metrics.csv",
@@ -52,14 +52,14 @@ NAMES = (
     *(f"{name}.png" for name in FIGURES),
     MANIFEST,
 )
-#: The folders that it may write there, and the file that describes each.
+#: The folders that a run may write there, and the file that describes each.
 FOLDERS = {"model": MODEL, "scorer": SCORER}
 _REMEDY = "Choose another --out, or move the file away."
 
 
 def check_folder(out: Path) -> None:
-    """Make a folder, or check that what a run would replace in it was written by an
-    earlier one.
+    """Make a folder, or check that an earlier run wrote everything that this run would
+    replace in it.
     """
     check_writable(out, "Choose another --out.")
     earlier = written_files(out, MANIFEST)
@@ -77,19 +77,19 @@ def check_folder(out: Path) -> None:
 
 
 def begin_folder(out: Path) -> None:
-    """List what a run may write, so that a later run may replace the files of one that
-    was killed; and remove what such a one was writing.
+    """List the files that a run may write, so that a later run can replace them if this
+    run is killed. Remove incomplete files of a killed run.
     """
-    for left in unfinished_folders(out):
-        with only_writer(left) as alone:
+    for unfinished in unfinished_folders(out):
+        with only_writer(unfinished) as alone:
             if alone:
-                shutil.rmtree(left)
+                shutil.rmtree(unfinished)
     list_files(out, NAMES)
 
 
 def list_files(out: Path, names: Iterable[str]) -> None:
-    """Write the list of the files of a run, beside those in folders that have their own
-    list.
+    """Write the list of the files of a run, without the files in folders that have
+    their own list.
     """
     content = {
         "versions": {"gpflow_pep": __version__},

@@ -8,14 +8,15 @@ import pandas as pd
 from .. import plotting
 from ..plotting import canvas
 from .folder import MOST_SERIES
+from .losses import without_limits
 from .run import Comparison
-from .scores import without_limits
 from .series import series_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: A picture begins so many times before the window, and at least twice its length.
+#: A picture begins this number of times before the window, and at least twice the
+#: length of the window.
 FEWEST_BEFORE = 12
 LENGTHS_BEFORE = 2
 #: How dark each band is, by the percentage that it contains.
@@ -27,15 +28,16 @@ class Forecast(NamedTuple):
 
     name: str
     before: "pd.Series[float]"  #: Targets before the window, by time.
-    window: pd.DataFrame  #: By time: "true", "median", and the ends of both intervals.
+    #: Columns "true", "median", and the ends of both intervals, by time.
+    window: pd.DataFrame
 
 
 def latest_forecasts(comparison: Comparison) -> list[Forecast]:
-    """Give the latest window of the series that have the most rows there, and then the
-    largest targets; of each target the same number of series. Rows of the same time
-    and series are averaged.
+    """Return the latest window of the largest series, the same number for each target.
+    These are the series with the most rows in the window, and among equal ones the
+    largest targets. Rows of the same time and series are averaged.
 
-    :param comparison: One of numbers with a time column and a saved model.
+    :param comparison: A comparison of numbers with a time column and a saved model.
     """
     data = comparison.data
     rows = comparison.held_out[str(comparison.best)]
@@ -77,7 +79,7 @@ def draw_forecast(forecast: Forecast, axes: "Axes") -> None:
         style = {"color": plotting.FIT, "alpha": shade, "label": f"{percentage}%"}
         if len(times) > 1:
             axes.fill_between(times, *ends, linewidth=0, **style)
-        else:  # a band of one time would have no width
+        else:  # a band at a single time would have no width
             axes.vlines(times, *ends, linewidth=8, **style)
     axes.plot(times, window["median"], ".-", color=plotting.FIT, label="median")
     axes.plot(times, window["true"], "o", color=canvas.INK, markersize=3, label="truth")

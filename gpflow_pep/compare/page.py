@@ -28,7 +28,8 @@ from .scores import class_report
 from .terminal import KEY, score_line, title, word_tables
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
-#: Inputs that the page lists; rows that were predicted worst, and their inputs.
+#: The largest numbers of inputs on the page, of the rows that were predicted worst, and
+#: of their inputs.
 MAX_INPUTS = 100
 MOST_WORST = 8
 WORST_INPUTS = 4
@@ -69,8 +70,8 @@ def page(
 ) -> str:
     """Write a comparison as an HTML page, with PNG files and code that loads its model.
 
-    :param figures: The PNG files of each picture, by its name: as wide as a phone, and
-        after it, if there is one, as wide as a page.
+    :param figures: The PNG files of each picture, by its name: first in the width of a
+        phone, and then, if there is a second file, in the width of a page.
     """
     data = comparison.data
     shown = {
@@ -96,11 +97,11 @@ def page(
 
 
 def model_card(comparison: Comparison, command: str = "") -> str:
-    """Describe the model of a comparison: what it predicts, how well, and of which
+    """Describe the model of a comparison: what it predicts, how well, and for which
     rows.
 
-    :param comparison: One that has a model.
-    :param command: What was called.
+    :param comparison: A comparison that has a model.
+    :param command: The command that was called.
     """
     data = comparison.data
     columns = map(
@@ -120,7 +121,7 @@ def model_card(comparison: Comparison, command: str = "") -> str:
 
 
 def versions() -> list[str]:
-    """Name the versions of what made the comparison."""
+    """List the versions of the software that made the comparison."""
     libraries = (f"{name} {version(name)}" for name in LIBRARIES)
     return [
         "gpflow_pep " + __version__,
@@ -130,8 +131,8 @@ def versions() -> list[str]:
 
 
 def _classes(comparison: Comparison) -> Iterator[list[str]]:
-    """Give a row of cells for each class: how many of its held-out rows are
-    named so.
+    """Return a row of cells for each class: the number of its held-out rows, recall and
+    precision.
     """
     if comparison.data.kind == "classes" and comparison.best is not None:
         for name, row in class_report(comparison.held_out[comparison.best]).iterrows():
@@ -143,7 +144,7 @@ def _classes(comparison: Comparison) -> Iterator[list[str]]:
 
 
 def _worst(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
-    """Give the headings and the cells of the held-out rows with the lowest densities,
+    """Return the headings and the cells of the held-out rows with the lowest densities,
     with some of their inputs.
     """
     if comparison.best is None:
@@ -165,7 +166,7 @@ def _worst(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
 
 def _cell(value: object) -> str:
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return text.removesuffix(" 00:00:00")  # of dates
+    return text.removesuffix(" 00:00:00")  # for dates
 
 
 def _described_column(column: "pd.Series[object]") -> list[str]:

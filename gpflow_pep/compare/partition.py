@@ -1,4 +1,4 @@
-"""Which rows are trained on and which are held out; rows with the same inputs stay
+"""The choice of training rows and held-out rows. Rows with the same inputs stay
 together.
 """
 
@@ -22,8 +22,8 @@ from ..tables.grades import order_of_labels, places_in
 from ..tables.readings import Reading
 from .settings import Settings
 
-#: Names of columns that identify what has several rows; the first ones may name its
-#: kind instead, such as the make of a device, where there are few values.
+#: Names of columns that identify things with several rows. The first names may also
+#: mean a kind, such as the make of a device, if there are few values.
 _KINDS = (
     "member|branch|school|animal|plot|batch|machine|device|sensor|station|account"
     "|vehicle"
@@ -37,24 +37,25 @@ _WHOSE = re.compile(
     r" _.-])?(id|uuid|guid|key))|.*[a-z]I[dD]"
 )
 _KIND = re.compile(f"(?i:(.*[ _.-])?({_KINDS}))")
-#: No window trains on a smaller share of the rows: forecasts from a few early rows are
-#: far worse than those of the model that is saved, and hide how good it is.
+#: Every window trains on at least this share of the rows. Forecasts from a few early
+#: rows are far worse than forecasts of the saved model, and would hide how good it is.
 LEAST_TRAINED = 1.0 / 3.0
-#: Names of columns of years, which order rows as dates do; no year of a birth, a house
-#: or a model.
+#: Names of columns of years that order rows like dates. The year of a birth, a house or
+#: a model does not.
 _YEAR = re.compile(
     r"(?i:((fiscal|financial|calendar|school|survey|harvest)[ _.-]?)?(year|yr|jahr))"
 )
-#: Other columns do whose values, so many at least, explain this fraction of the
-#: variance of the target; neighbours among numbers correlate less than so.
+#: Other columns identify groups if they have at least this number of values, which
+#: explain this fraction of the variance of the target, and if neighbouring numbers
+#: correlate less than this.
 _FEWEST_GROUPS = 10
 _EXPLAINED = 0.5
 _ALIKE = 0.3
 
 
 def equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Give each row the number of the first different row like it, counted in order,
-    [N].
+    """Count the distinct rows in the order of their first occurrence, and return the
+    number of each row, [N].
     """
     return pd.factorize(pd.util.hash_pandas_object(X, index=False).to_numpy())[0]
 
@@ -62,13 +63,13 @@ def equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
 def clean_for(
     frame: Any, target: Any, settings: Settings, command: str = "", **cleaning: Any
 ) -> Cleaned:
-    """Clean a table, take the times or groups of its rows, and note how rows are held
+    """Clean a table, read the times or groups of its rows, and note how rows are held
     out.
 
-    :param command: What was called, for warnings.
+    :param command: The command that was called, for warnings.
     :param cleaning: Options of :func:`~gpflow_pep.tables.cleaning.clean`.
-    :raises ValueError: If the column of the settings is none, or has too few times or
-        groups.
+    :raises ValueError: If the time column or group column does not exist, or has too
+        few values.
     """
     table = as_table(frame, "frame").reset_index(drop=True)
     name = settings.time_column
@@ -171,10 +172,10 @@ def _check_that_time_rises(times: "pd.Series[Any]") -> None:
     """Refuse numbers that may be months and years, as 1.2024 is before 2.2023."""
     if not may_be_months(times.to_numpy(dtype=np.float64)):
         return
-    number = times.dropna().iloc[0]
+    value = times.dropna().iloc[0]
     got = (
-        f"'{times.name}' with numbers such as {number:.15g}, which may be the month"
-        f" {as_month_with_point(number)}; as numbers they are not in the order of time"
+        f"'{times.name}' with numbers such as {value:.15g}, which may be the month"
+        f" {as_month_with_point(value)}; as numbers they are not in the order of time"
     )
     expected = "dates, or numbers that rise with time, such as 2023.083"
     remedy = "Write months as 2023-01, Jan 2023 or 01/2023."
@@ -182,8 +183,8 @@ def _check_that_time_rises(times: "pd.Series[Any]") -> None:
 
 
 def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
-    """Find inputs that name the groups too, as a second identifier of each patient
-    does.
+    """Find inputs that also identify the groups, such as a second identifier of each
+    patient.
     """
     names = []
     for name in data.X:
@@ -192,16 +193,15 @@ def _namesakes(data: Cleaned, groups: "pd.Series[Any]") -> list[str]:
             .dropna()
             .drop_duplicates()
         )
-        if data.formats[name].kind == "text" or _WHOSE.fullmatch(name):
-            names += [name] * bool(
-                pairs["group"].is_unique and pairs["other"].is_unique
-            )
+        may_name = data.formats[name].kind == "text" or _WHOSE.fullmatch(name)
+        if may_name and pairs["group"].is_unique and pairs["other"].is_unique:
+            names.append(name)
     return names if len(names) < data.X.shape[1] else []
 
 
 def _check_parts(data: Cleaned, settings: Settings) -> None:
-    """Check that each part has rows enough to train on and to score, of each
-    class too.
+    """Check that each part has enough rows to train on and to score, also of each
+    class.
     """
     names = "test_fraction", "horizon", "splits"
     least = max(2, data.num_classes)
@@ -214,9 +214,8 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
         rows = f"{data.blocks.nunique()} different values of '{data.blocks.name}'"
     try:
         parts = list(parts_of(data, settings))
-    except (
-        ValueError
-    ):  # of scikit-learn, where rows, groups or members of classes are too few
+    except ValueError:
+        # scikit-learn finds too few rows, groups or members of a class.
         parts = [(np.arange(0), np.arange(0))]
     least_trained = least
     if settings.time_column is not None:
@@ -230,9 +229,9 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
                 if missing and len(train)
                 else ""
             )
-            expected = f"at least {least} of both, and each class to train on"
+            expected = f"at least {least} rows each, and training rows of every class"
             if least_trained > least:
-                expected += f", and a third of the rows ({least_trained})"
+                expected += f", and a third of the rows in training ({least_trained})"
             remedy = "Choose a smaller number, or --splits 1."
             raise refusal(setting, f"{got} and holds out {len(test)}", expected, remedy)
 
@@ -240,8 +239,8 @@ def _check_parts(data: Cleaned, settings: Settings) -> None:
 def _unused_columns(
     table: pd.DataFrame, data: Cleaned, settings: Settings, command: str
 ) -> Iterator[str]:
-    """Word which columns of times, and which of identifiers, rows may have to be held
-    out by.
+    """Warn of columns of times, and of identifiers of groups, that may have to decide
+    how rows are held out.
     """
     times, groups = _times_and_groups(table.loc[data.X.index], data)
     random = "and rows are held out at random. If"
@@ -258,9 +257,9 @@ def _unused_columns(
         _, minus_number, name = groups[0]
         columns = "Column" if len(groups) == 1 else "Columns"
         yield (
-            f"{columns} {listed(name for *_, name in groups)} may say to whom or where"
-            f" rows belong, {random} rows of one '{name}' belong together, and new"
-            f" rows are of others, {run}"
+            f"{columns} {listed(name for *_, name in groups)} may identify groups of"
+            f" rows, {random} rows of one '{name}' belong together, and new rows come"
+            f" from other ones, {run}"
             f" {_flag('group_column', name, -minus_number, settings)}."
         )
 
@@ -268,11 +267,11 @@ def _unused_columns(
 def _times_and_groups(
     table: pd.DataFrame, data: Cleaned
 ) -> tuple[list[tuple[bool, bool, str, int]], list[tuple[bool, int, str]]]:
-    """Find columns of times, and of identifiers: how they are preferred, with name and
-    number of values.
+    """Find columns of times, and of identifiers: their rank, name and number of values.
 
-    Dates go before years, and those in whose order rows are last; of groups those with
-    such a name go first, and the smallest.
+    Dates come before years, and columns that increase from row to row come last. Among
+    identifiers, columns with the name of an identifier come first, and then columns
+    with many values.
     """
     times: list[tuple[bool, bool, str, int]] = []
     groups: list[tuple[bool, int, str]] = []
@@ -283,22 +282,22 @@ def _times_and_groups(
         if kind == "other":
             continue
         values = values.dropna()
-        number = values.nunique()
+        count = values.nunique()
         is_year = kind == "number" and bool(_YEAR.fullmatch(name))
         least = 3 if is_year else MIN_ROWS
-        if (is_year or kind == "date") and number >= least:
-            times.append((is_year, values.is_monotonic_increasing, name, number))
+        if (is_year or kind == "date") and count >= least:
+            times.append((is_year, values.is_monotonic_increasing, name, count))
         elif kind in ("number", "text") and not is_year:
-            is_named = is_whose(name, number)
+            is_named = is_whose(name, count)
             if _repeats(values, targets, is_named):
-                groups.append((not is_named, -number, name))
+                groups.append((not is_named, -count, name))
     return times, groups
 
 
 def _read(
     column: "pd.Series[Any]", data: Cleaned, literal: bool = False
 ) -> tuple[str, "pd.Series[Any]"]:
-    """Give the kind and the values of a column, as it was read if it is an input."""
+    """Return the kind and the values of a column. An input is not read again."""
     name = str(column.name)
     if name in data.X:
         return data.formats[name].kind, data.X[name]
@@ -307,15 +306,15 @@ def _read(
     return reading.form.kind, reading.values
 
 
-def is_whose(name: str, number: int) -> bool:
-    """Whether a column of so many values has the name of an identifier."""
+def is_whose(name: str, count: int) -> bool:
+    """Whether a column with this number of values has the name of an identifier."""
     if not _WHOSE.fullmatch(name):
         return False
-    return number >= _FEWEST_GROUPS or not _KIND.fullmatch(name)
+    return count >= _FEWEST_GROUPS or not _KIND.fullmatch(name)
 
 
 def _flag(setting: str, name: str, most: int, settings: Settings) -> str:
-    """Write the option that names a column, and fewer folds where it has few values."""
+    """Write the option for a column, with fewer folds if the column has few values."""
     few = (
         f" --folds {most}"
         if most < settings.parts()[1] and settings.splits is None
@@ -328,8 +327,8 @@ def _flag(setting: str, name: str, most: int, settings: Settings) -> str:
 
 
 def _repeats(values: "pd.Series[Any]", targets: Any, is_named: bool) -> bool:
-    """Whether words or whole numbers are of several rows each, as identifiers of whose
-    rows are, by their name or because they explain a target.
+    """Whether words or whole numbers have several rows each and identify groups, by the
+    name of the column or because they explain a target.
     """
     if values.dtype == np.float64 and (values % 1.0).any():
         return False
@@ -339,23 +338,27 @@ def _repeats(values: "pd.Series[Any]", targets: Any, is_named: bool) -> bool:
 
 
 def _explains(values: "pd.Series[Any]", y: "pd.Series[Any]") -> bool:
-    """Whether many values explain the target, and neighbours among numbers do
-    so apart.
+    """Whether a column has many values that explain the target, and neighbouring
+    numbers do not predict each other.
     """
-    values, number = values[y[values.index].notna()], values.nunique()
-    if not _FEWEST_GROUPS <= number <= len(values) / 2:
+    values, count = values[y[values.index].notna()], values.nunique()
+    if not _FEWEST_GROUPS <= count <= len(values) / 2:
         return False
     target = (pd.get_dummies(y) if y.dtype == object else y.to_frame()).loc[
         values.index
     ] * 1.0
     means = target.groupby(values).mean()
-    left = ((target - means.loc[values].to_numpy()) ** 2).sum() / (len(values) - number)
+    unexplained = ((target - means.loc[values].to_numpy()) ** 2).sum() / (
+        len(values) - count
+    )
     alike = means.corrwith(means.shift()).abs() * (values.dtype == np.float64)
-    return bool(((left < (1.0 - _EXPLAINED) * target.var()) & (alike < _ALIKE)).any())
+    return bool(
+        ((unexplained < (1.0 - _EXPLAINED) * target.var()) & (alike < _ALIKE)).any()
+    )
 
 
 def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
-    """Add a note of rows whose inputs are the same, if there are any."""
+    """Add a note on rows with the same inputs, if there are any."""
     groups = equal_inputs(data.X)
     repeated = np.bincount(groups)[groups] > 1
     if not repeated.any():
@@ -390,15 +393,15 @@ def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
 def parts_of(
     data: Cleaned, settings: Settings
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Give rows to train on and rows held out, each in increasing order.
+    """Return training rows and held-out rows of each part, in increasing order.
 
-    Windows follow each other in time, the latest first. Unless their length is set,
-    they are as long as scikit-learn's ``TimeSeriesSplit`` makes them, or shorter, so
-    that each trains on :data:`LEAST_TRAINED` of the rows; and unless their number is
-    set, there are only as many as do.
+    Windows follow each other in time, the latest first. Unless the user sets their
+    length, they are as long as in scikit-learn's ``TimeSeriesSplit``, or shorter, so
+    that each trains on at least :data:`LEAST_TRAINED` of the rows. Unless the user sets
+    their number, windows that train on fewer rows are left out.
 
-    Rows with the same inputs are in one part, where there are enough others. Without
-    such rows parts are those of scikit-learn's splitters.
+    Rows with the same inputs are in the same part if there are enough other rows.
+    Without such rows, parts are the same as from scikit-learn's splitters.
     """
     kind, count, fraction = settings.parts()
     if kind == "window":
@@ -424,8 +427,8 @@ def parts_of(
     options = {} if name == "GroupKFold" else {**options, "random_state": settings.seed}
     splitter = getattr(model_selection, name)(count, **options)
     with warnings.catch_warnings():
-        # scikit-learn warns where a class has fewer members than there are folds: some
-        # hold out none.
+        # scikit-learn warns if a class has fewer rows than there are folds, because
+        # some folds then hold out none.
         warnings.filterwarnings("ignore", message="The least populated class")
         for train, test in splitter.split(rows[:, None], data.y.iloc[rows], *by):
             train = groups[rows[train]]
@@ -439,7 +442,7 @@ def parts_of(
 def _windows(
     data: Cleaned, settings: Settings
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Give the rows before each window, and those of the window."""
+    """Return the rows before each window, and the rows of the window."""
     _, count, fraction = settings.parts()
     times, place = np.unique(data.blocks, return_inverse=True)
     size = settings.horizon or int(len(times) * fraction + 1e-9)  # 2 are 1/6 of 12
@@ -465,8 +468,8 @@ def _are_enough(
     kind, count, fraction = settings.parts()
     _, firsts = np.unique(groups, return_index=True)
     in_each = len(firsts) * min(fraction, 1.0 - fraction)
-    # Where most rows repeat the inputs of others, a part needs as many different ones
-    # as a table.
+    # If most rows repeat the inputs of others, a part needs as many distinct rows as a
+    # table.
     if in_each < 2.0 or (2 * len(firsts) < len(groups) and in_each < MIN_ROWS):
         return False
     if data.kind == "numbers":

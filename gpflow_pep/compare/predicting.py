@@ -1,5 +1,5 @@
-"""Predictions of new rows as a table, by an estimator or a scorer, without
-TensorFlow.
+"""Predictions of new rows as a table, with an estimator or a scorer. This module does
+not load TensorFlow.
 """
 
 import re
@@ -22,7 +22,7 @@ from ..tables.reading import read_table
 FAR_AWAY = "far from all training rows"
 #: The median, and the ends of the central 90% interval.
 QUANTILES = {"median": 0.5, "lower_90": 0.05, "upper_90": 0.95}
-#: And those of the central 50% interval, for the picture of a forecast.
+#: Also the ends of the central 50% interval, for the picture of a forecast.
 BANDS = QUANTILES | {"lower_50": 0.25, "upper_50": 0.75}
 
 
@@ -33,11 +33,11 @@ def predictions(
     quantiles: Mapping[str, float] = QUANTILES,
     **options: Any,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Predict y at rows, as columns of a table; of a class each probability is
-    "p(name)", and of several targets each column is [N, P].
+    """Predict y at rows, as columns of a table. The probability of a class is in the
+    column "p(name)". With several targets, each column is [N, P].
 
     :param quantiles: The quantiles of a number, by the name of their column.
-    :param options: Of ``predict`` and ``predict_quantiles``.
+    :param options: Options of ``predict`` and ``predict_quantiles``.
     """
     if classes:
         probability = model.predict_proba(inputs)
@@ -55,20 +55,20 @@ def predictions(
 def predictions_given_others(
     model: Any, inputs: Any, targets: npt.NDArray[np.float64]
 ) -> dict[str, npt.NDArray[Any]]:
-    """Predict each of several targets of rows given the others of the same row, and not
-    itself.
+    """Predict each of several targets of rows, given the other targets of the same row.
 
     :param model: An estimator whose targets are mixtures of common functions.
-    :param targets: [N, P], NaN where one is not known.
+    :param targets: The targets, [N, P], with NaN for unknown ones.
     :return: The columns of :func:`predictions`, [N, P] each.
     """
     places = np.arange(targets.shape[1])
-    each = [
+    of_columns = [
         predictions(model, inputs, False, known=np.where(places == p, np.nan, targets))
         for p in places
     ]
     columns = {
-        name: [part[name][:, p] for p, part in enumerate(each)] for name in each[0]
+        name: [part[name][:, p] for p, part in enumerate(of_columns)]
+        for name in of_columns[0]
     }
     return {name: np.stack(values, axis=1) for name, values in columns.items()}
 
@@ -97,9 +97,8 @@ def predict_table(model: Any, table: pd.DataFrame) -> pd.DataFrame:
         columns = predictions_given_others(predictor, inputs, known)
     else:
         columns = predictions(predictor, inputs, hasattr(model, "classes_"))
-    if (
-        targets and columns["mean"].ndim > 1
-    ):  # one target may have a column of its limits
+    # A single target may have a column of limits.
+    if targets and columns["mean"].ndim > 1:
         columns = {
             f"{column}({name})": values[:, p]
             for p, name in enumerate(targets)
@@ -141,7 +140,7 @@ def prepared(model: Any, table: pd.DataFrame) -> Prepared:
         remedy = "Call the predict method of the object."
         raise refusal("model", got, expected, remedy)
     names = list(model.feature_names_in_)
-    # If one is absent, the message lists all others.
+    # If one column is absent, the message lists all columns.
     cells = read_columns(table[names] if {*names} <= {*table} else table, formats)
     if not steps:
         return Prepared(encoder, cells, model, cells)
@@ -157,24 +156,24 @@ def as_cells(table: pd.DataFrame) -> pd.DataFrame:
         )
         return f"'{value}" if formula else value
 
-    words = table.select_dtypes(exclude="number").columns
-    return table.assign(**{name: table[name].map(cell) for name in words}).rename(
-        columns=cell
-    )
+    text_columns = table.select_dtypes(exclude="number").columns
+    return table.assign(
+        **{name: table[name].map(cell) for name in text_columns}
+    ).rename(columns=cell)
 
 
 def read_as_in_training(
     model: Any, path: Path, frame: pd.DataFrame, reading: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Read a table again, if its encoding was guessed or its sheet chosen and the model
-    was trained on another one; else give it as it was read.
+    """Read a table again if its encoding was guessed, or its sheet was chosen, and the
+    model was trained with another one. Otherwise return it as it was read.
 
-    :param reading: The arguments with which it was read.
-    :raises ValueError: If there is no such sheet, or it is the standard input and its
-        encoding has to be named.
+    :param reading: The arguments with which the table was read.
+    :raises ValueError: If there is no such sheet, or if the table is the standard input
+        and its encoding must be set.
     """
-    first = model.steps[0][1] if hasattr(model, "steps") else model
-    conventions = getattr(first, "conventions", None)
+    encoder = model.steps[0][1] if hasattr(model, "steps") else model
+    conventions = getattr(encoder, "conventions", None)
     sheet = getattr(conventions, "sheet", "")
     if "sheet" in frame.attrs and sheet and reading["sheet"] is None:
         if frame.attrs["sheet"] == sheet:
@@ -185,7 +184,7 @@ def read_as_in_training(
     was_named = reading["encoding"] is not None or encoding.startswith("utf")
     if guess not in GUESSED or was_named or encoding in ("", guess):
         return frame
-    if str(path) == "-":  # it cannot be read again
+    if str(path) == "-":  # standard input cannot be read again
         expected = (
             f"{encoding}, as in the model's table, or an encoding that is set by"
             " --encoding"
@@ -198,8 +197,8 @@ def read_as_in_training(
 def known_targets(
     table: pd.DataFrame, targets: Sequence[str], conventions: Conventions | None
 ) -> npt.NDArray[np.float64]:
-    """Read the targets that a table has, numbers, [N, P]; NaN if a cell is empty or the
-    table does not have the column.
+    """Read the numbers in the target columns of a table, [N, P]; NaN if a cell is empty
+    or the table does not have the column.
     """
     known = np.full((len(table), len(targets)), np.nan)
     marks = {

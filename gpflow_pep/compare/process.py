@@ -1,9 +1,9 @@
-"""The command's processes: they load TensorFlow in silence and in less time, and end at
-Ctrl-C.
+"""The processes of the command. They load TensorFlow without its messages and faster,
+and end at Ctrl-C.
 
-A fit of few rows is thousands of small operations, one after another, which leave all
-cores but one idle. joblib therefore runs fits in other processes, which load TensorFlow
-while this one does.
+A fit of few rows is a sequence of thousands of small operations, which use only one
+core. joblib therefore runs fits in other processes, which load TensorFlow while this
+process does.
 """
 
 import atexit
@@ -23,38 +23,38 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
-#: With 1 TensorFlow takes Keras 2, which is loaded anyway, and does not load Keras 3 as
-#: well.
+#: With the value 1 TensorFlow uses Keras 2, which is loaded anyway, and does not also
+#: load Keras 3.
 OLD_KERAS = "TF_USE_LEGACY_KERAS"
-#: What stderr is while TensorFlow's messages are kept back: the message of a signal
-#: goes there.
+#: The stderr of the user while TensorFlow's messages are kept back. The message of a
+#: signal goes there.
 _terminals: list[int] = []
 #: Whether a trial has run in this process.
 _has_run = False
 #: A progress bar hides the cursor of the terminal; this shows it again.
 _SHOW_CURSOR = "\x1b[?25h"
-#: What a shell adds to the number of the signal that has ended a command: 130 after
-#: Ctrl-C.
+#: The exit code of a command that a signal ended is this plus the number of the signal:
+#: 130 after Ctrl-C.
 SHELL_CODE = 128
-#: Above so many rows products of matrices keep all cores busy.
+#: With more rows, products of matrices keep all cores busy.
 MOST_ROWS = 20_000
-#: Each process loads TensorFlow and compiles, which takes as long as some ten fits of
+#: Each process loads TensorFlow and compiles, which takes as long as about ten fits of
 #: few rows.
 MAX_JOBS = 4
 
 
 def default_jobs(num_rows: int, num_fits: int) -> int:
-    """Choose how many processes train at a time."""
+    """Choose the number of processes that train at the same time."""
     import joblib
 
-    cores = int(joblib.cpu_count())  # for physical cores it may print a traceback
+    cores = int(joblib.cpu_count())  # with physical cores it may print a traceback
     return 1 if num_rows > MOST_ROWS else max(1, min(cores, MAX_JOBS, num_fits))
 
 
 @contextmanager
 def fits_in_processes(jobs: int) -> Iterator[None]:
-    """Load TensorFlow, and let joblib run fits in so many other processes; 1: in this
-    one.
+    """Load TensorFlow, and let joblib run fits in this number of other processes. With
+    1 they run in this process.
     """
     if jobs == 1:
         _load()
@@ -63,7 +63,7 @@ def fits_in_processes(jobs: int) -> Iterator[None]:
     import joblib
 
     # After Ctrl-C this process leaves its semaphores to Python's resource tracker,
-    # which would complain of them on the terminal.
+    # which would print complaints about them.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker")
     threads = max(1, joblib.cpu_count() // jobs)
     for kind in ("INTRAOP", "INTEROP"):
@@ -71,17 +71,17 @@ def fits_in_processes(jobs: int) -> Iterator[None]:
     with joblib.parallel_config(
         "loky", n_jobs=jobs, inner_max_num_threads=1, max_nbytes=None
     ):
-        others = joblib.Parallel(return_as="generator")(
+        results = joblib.Parallel(return_as="generator")(
             joblib.delayed(_load_on_cpu)() for _ in range(jobs)
         )
         _load()
-        list(others)
+        list(results)
         yield
 
 
 def _load(module: str = "report") -> None:
-    """Load what needs TensorFlow, and let it look for GPUs, while what it writes is
-    kept back.
+    """Load a module that needs TensorFlow, and let it look for GPUs, while its messages
+    are kept back.
     """
     with loading_tensorflow():
         import_module(f".{module}", __package__)
@@ -89,20 +89,21 @@ def _load(module: str = "report") -> None:
 
 
 def _load_on_cpu() -> None:
-    """Load what fits need; on the CPU, so that processes do not contend for a GPU."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # the command gets it too, and ends this process
+    """Load the modules for fits, on the CPU, so that processes do not compete for a
+    GPU.
+    """
+    # The command also gets the signal, and ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     _load("trials")
 
 
 def unpickled(kind_and_state: bytes) -> Any:
-    """Make an object whose class needs TensorFlow, which is loaded in silence where it
-    is not yet.
+    """Make an object whose class needs TensorFlow. If TensorFlow is not loaded yet, it
+    is loaded without its messages.
 
-    A process of joblib that was lost or idle for minutes is replaced by one that begins
-    with that.
+    If a process of joblib was lost or idle for minutes, a new process replaces it and
+    begins with this function.
     """
     with _silent_stderr():
         kind, state = pickle.loads(kind_and_state)
@@ -112,20 +113,21 @@ def unpickled(kind_and_state: bytes) -> Any:
 
 
 class Ended(NamedTuple):
-    """A trial that has ended, wherever it ran."""
+    """A trial that has ended, in any process."""
 
     trial: Any
     outcome: Any
-    seconds: float  #: Of the trial alone, without the start of its process.
-    is_first: bool  #: Whether it was the first one in its process.
+    seconds: float  #: The time of the trial, without the start of its process.
+    is_first: bool  #: Whether the trial was the first one in its process.
 
 
 def run_trial(trials: Any, of_threads: int | None, trial: Any, seconds: float) -> Ended:
     """Run a trial of :class:`~gpflow_pep.compare.trials.Trials`, and record its
     warnings with its fit.
 
-    :param of_threads: The process that runs several trials at a time if threads run
-        them. There warnings are not recorded: they cannot be told apart.
+    :param of_threads: The process in which threads run several trials at a time, if
+        any. Warnings are not recorded there, because it is not known which trial caused
+        them.
     """
     from ..training.fitting.full_batch import one_blas_thread
     from .fit_warnings import with_warnings
@@ -156,13 +158,13 @@ def _silent_stderr() -> Iterator[None]:
     """Keep TensorFlow's messages about the machine off the terminal, unless their level
     is 0.
 
-    Some are written before TensorFlow reads that level, so all that is written is kept
-    back; it is shown if the import fails.
+    Some messages are written before TensorFlow reads that level, so all output is kept
+    back. It is shown if the import fails.
     """
     if os.environ.get(LOG_LEVEL) == "0":
         yield
         return
-    os.environ[LOG_LEVEL] = "3"  # for what it writes later, whatever the level was
+    os.environ[LOG_LEVEL] = "3"  # for later messages, whatever the level was
     sys.stderr.flush()
     terminal = os.dup(2)
     _terminals.append(terminal)
@@ -181,12 +183,12 @@ def _silent_stderr() -> Iterator[None]:
 
 @contextmanager
 def _without_shape_checks() -> Iterator[None]:
-    """Leave out what takes seconds, where the command is alone in its process.
+    """Switch off features that take seconds, if the command is alone in its process.
 
     GPflow's checks of shapes parse their own language when GPflow is loaded. They help
-    those who write programs; a user's table is checked before. And Python's collector
-    would search all that was loaded for garbage again and again, and once more at the
-    end.
+    people who write programs; the command checks a user's table before. Python's
+    garbage collector would search all loaded objects again and again, and once more at
+    the end.
     """
     if "gpflow" in sys.modules:
         yield
@@ -205,11 +207,11 @@ def _without_shape_checks() -> Iterator[None]:
 
 
 def make_streams_writable() -> None:
-    """Let output that was closed go nowhere, and show ? for what its encoding cannot
-    write.
+    """Discard output to a closed stream, and show ? for characters that the encoding
+    cannot write.
 
-    A file that is opened gets the place of a stream that was closed, and what libraries
-    print.
+    Otherwise the next file that is opened would get the number of the closed stream,
+    and libraries would print into it.
     """
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
@@ -224,16 +226,16 @@ def make_streams_writable() -> None:
 def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
     """End the process at the first Ctrl-C, SIGTERM or SIGHUP, with a message on stderr.
 
-    What has been written stays. Python runs a signal's handler between two of its own
-    instructions: an evaluation of TensorFlow returns first. A signal that is ignored,
-    as nohup makes SIGHUP, stays ignored.
+    Files that were written stay. Python runs a signal's handler between two of its own
+    instructions, so an evaluation of TensorFlow returns first. A signal that is ignored
+    stays ignored, for example SIGHUP under nohup.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread can set a signal's handler
         return
 
-    def end(number: int, _: Any) -> None:
-        _end_process(number, message)
+    def end(signal_number: int, _: Any) -> None:
+        _end_process(signal_number, message)
 
     handlers = {}
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
@@ -247,19 +249,20 @@ def exit_on_signals(message: Callable[[], str] = str) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end_process(number: int, message: Callable[[], str]) -> None:
-    """End this process and its children, whatever the terminal's state is."""
+def _end_process(signal_number: int, message: Callable[[], str]) -> None:
+    """End this process and its children, in any state of the terminal."""
     try:
         for terminal in _terminals:
             os.dup2(terminal, 2)
         text = f"\nInterrupted. {message()}".rstrip()
         if os.isatty(2):
             text = _SHOW_CURSOR + text
-        # Not by sys.stderr, in which the signal may have interrupted another text; a
-        # progress bar has replaced it by an object without an encoding.
+        # sys.stderr is not used, because the signal may have interrupted other output
+        # there, and because a progress bar replaces it by an object without an
+        # encoding.
         encoding = getattr(sys.__stderr__, "encoding", None) or "utf-8"
         os.write(2, f"{text}\n".encode(encoding, errors="replace"))
     finally:
         for child in multiprocessing.active_children():
             child.terminate()
-        os._exit(SHELL_CODE + number)
+        os._exit(SHELL_CODE + signal_number)

@@ -53,8 +53,8 @@ def write_report(
     """Write the scores of a comparison, and the predictions and figures of the saved
     model, and the model.
 
-    The files are those of :doc:`/compare`. Each file is complete or absent. The model
-    is written first and the page last, followed only by ``files.json``, which lists the
+    :doc:`/compare` describes the files. Each file is complete or absent. The model is
+    written first and the page last, followed only by ``files.json``, which lists the
     files. If every model failed in some part, no model is saved, and only scores are
     written.
 
@@ -98,7 +98,9 @@ def write_report(
 
 
 def _write_model(directory: Path, comparison: Comparison, command: str) -> list[Path]:
-    """Write the model and its scorer, and remove what an earlier call wrote."""
+    """Write the model and its scorer, and remove the ones that an earlier call
+    wrote.
+    """
     model = comparison.model
     written = []
     promised: list[dict[str, Any]] = []
@@ -121,7 +123,7 @@ def _write_model(directory: Path, comparison: Comparison, command: str) -> list[
 
 
 def by_row(held_out: pd.DataFrame) -> pd.DataFrame:
-    """Put the predictions of several targets beside each other, a row for each held-out
+    """Put the predictions of several targets side by side, in one row for each held-out
     row.
     """
     if "target" not in held_out:
@@ -143,8 +145,8 @@ def _write(path: Path, content: str | bytes) -> Path:
 
 
 def _draw(comparison: Comparison) -> dict[str, list[bytes]]:
-    """Draw pictures as PNG files: each as wide as a phone, and after it, if the picture
-    takes the whole width of a page, as wide as a page.
+    """Draw pictures as PNG files: each in the width of a phone, and also in the width
+    of a page if the picture takes the whole width.
     """
     drawn: dict[str, list[bytes]] = {}
     for name, picture in pictures(comparison).items():

@@ -29,15 +29,10 @@ from .candidates import (
 )
 from .details import FRACTIONS, Details, errors_given_others, importance_of
 from .fit_warnings import warnings_named
+from .losses import Difference, Metric
 from .partition import clean_for
 from .schedule import LEAST_SECONDS, Progress, Reports, TimeBudget, run_trials
-from .scores import (
-    Difference,
-    Metric,
-    difference_over_parts,
-    difference_over_rows,
-    metrics_for,
-)
+from .scores import difference_over_parts, difference_over_rows, metrics_for
 from .settings import Settings
 from .trials import NOT_BEGUN, Fit, Outcome, Trial, Trials
 
@@ -148,9 +143,8 @@ class Comparison:
         losses, others = (
             self.losses_of(model, metric).to_numpy() for model in (name, other)
         )
-        rows = pd.MultiIndex.from_arrays(
-            [table["part"], table.index]
-        )  # rows repeat with several targets
+        # Rows repeat with several targets.
+        rows = pd.MultiIndex.from_arrays([table["part"], table.index])
         ratio = rows.nunique() / sum(fit.num_rows for fit in fits)
         return difference_over_parts(losses, others, ratio)
 
@@ -188,8 +182,9 @@ def compare(
     :param y: The name of the target, or its position counted from 0, or the targets,
         [N]. Several targets must be numbers: pass a list of their names, or an array
         [N, P] with NaN for missing targets. Models of all targets together are then
-        compared with a model of each target.
-    :param callback: A function that is called before and after each fit.
+        compared with separate models of each target.
+    :param callback: A function that is called before and after each fit, with a
+        :class:`~gpflow_pep.compare.schedule.Progress`.
     :param options: The options of :class:`~gpflow_pep.compare.settings.Settings`, and
         the options of :func:`~gpflow_pep.tables.cleaning.clean` except ``limits``:
         ``task``, ``drop``, ``drop_missing``, ``as_written``, ``decimal``,
@@ -218,9 +213,8 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     if _is_place(y):
         return frame, int(y)
     are_words = isinstance(y, (list, tuple)) and {*map(type, y)} == {str}
-    if are_words and len(y) != len(
-        frame
-    ):  # as many words as rows are labels of the rows
+    # As many words as rows are labels of the rows.
+    if are_words and len(y) != len(frame):
         return frame, list(y)
     return _with_targets(frame, y)
 
@@ -421,7 +415,7 @@ def best_of(comparison: Comparison) -> str | None:
     the lowest mean loss. Models that failed in a part are left out.
 
     A difference is clear if it is more standard errors than chance gives, see
-    :class:`~gpflow_pep.compare.scores.Difference`; for windows see
+    :class:`~gpflow_pep.compare.losses.Difference`; for windows see
     :func:`wins_each_window`. The scores of a model that is chosen on these rows are
     slightly optimistic there. None if every model failed in a part.
     """

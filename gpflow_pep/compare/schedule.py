@@ -1,4 +1,6 @@
-"""When each trial runs and for how long, by joblib; and the calls of a callback."""
+"""The schedule of the trials, which joblib runs, their time limits, and the calls of a
+callback.
+"""
 
 import os
 import threading
@@ -16,7 +18,7 @@ from .candidates import TRIVIAL, is_choice
 from .process import Ended, run_trial
 from .trials import Fit, Outcome, Trial, Trials
 
-#: The least time for steps of a fit, where compiling has used up its share.
+#: The smallest time for the steps of a fit, if compiling has used up its share.
 LEAST_SECONDS = 0.5
 
 
@@ -39,13 +41,13 @@ class Progress(NamedTuple):
 
 
 class TimeBudget:
-    """Shares of the time that is left, and what compiling took the last time.
+    """Shares of the remaining time, and the time of the last compilation.
 
-    :param seconds: For all fits together.
-    :param fits: How many fits share them.
-    :param at_once: How many fits run at a time.
-    :ivar lock: Held by the thread that reads or changes it: joblib takes the next task
-        in a thread of its own.
+    :param seconds: The time for all fits together.
+    :param fits: The number of fits that share the time.
+    :param at_once: The number of fits that run at the same time.
+    :ivar lock: A thread must hold the lock to read or change the budget, because joblib
+        starts tasks in a separate thread.
     """
 
     def __init__(self, seconds: float, fits: int, at_once: int = 1) -> None:
@@ -57,33 +59,36 @@ class TimeBudget:
         self.lock = threading.RLock()
 
     def share(self, model: str) -> float:
-        """Find the time for the steps of the next fit, of a model of this name."""
-        left = self.end - time.perf_counter()
+        """Compute the time for the steps of the next fit of the model with this
+        name.
+        """
+        seconds = self.end - time.perf_counter()
         at_once = min(self.at_once, self.fits)
-        share = at_once * left / max(self.fits, 1)
+        share = at_once * seconds / max(self.fits, 1)
         self.fits -= 1
-        least = min(LEAST_SECONDS, max(left, 1e-3))  # after the end one evaluation
+        # After the end there is time for one evaluation.
+        least = min(LEAST_SECONDS, max(seconds, 1e-3))
         return max(share - self.overhead.get(model, 0.0), least)
 
     def note(self, ended: Ended, waited: float) -> None:
-        """Note what a fit took beside its steps.
+        """Record the time of a fit that was not spent on steps.
 
-        :param waited: Seconds from its call to its end. What it did not train for, the
-            start of its process, is given back to the fits that are left.
+        :param waited: The seconds from its call to its end. The start of its process is
+            not charged, so this time is given back to the remaining fits.
         """
         self.end += max(waited - ended.seconds, 0.0) / self.at_once
         overhead = ended.outcome.overhead
-        if overhead and ended.is_first:  # it loads what later fits find loaded
+        if overhead and ended.is_first:  # it loads modules that later fits find loaded
             self.overhead_of_first = min(overhead, self.overhead_of_first)
         elif overhead:
             self.overhead[ended.trial.model] = overhead
 
     def is_over(self) -> bool:
-        """Whether no fit begins: compiling it, and the model of all rows after it,
-        lasts longer.
+        """Whether no further fit begins, because compiling it, and then the model of
+        all rows, would take longer than the remaining time.
 
-        That is what it took the fit which shared most with others. The first fit of a
-        process alone does not show it.
+        The estimate is the compilation time of the fit that shared most of its code
+        with others. The first fit of a process is not counted.
         """
         known = [*self.overhead.values(), self.overhead_of_first]
         compiling = min(known) if self.overhead else 0.0
@@ -99,7 +104,9 @@ class Reports:
         self.done = 0
 
     def __call__(self, label: str, fit: Fit | None = None, is_fit: bool = True) -> None:
-        """Call before a fit, after it, and before a step that is no fit."""
+        """Call the callback before a fit, after it, and before a step that is not a
+        fit.
+        """
         begins = is_fit and fit is None
         self.done += not begins
         self.callback(Progress(self.done + begins, self.total, label, fit, is_fit))
@@ -108,18 +115,19 @@ class Reports:
 def run_trials(
     trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, reports: Reports
 ) -> dict[Trial, Outcome]:
-    """Run trials where ``joblib.parallel_config`` sets: by default here, one after
-    another.
+    """Run trials as ``joblib.parallel_config`` is set; by default in this process, one
+    after another.
 
-    The fits of a process that was lost are run here. What a callback raises is raised.
-    When the time is over no fit begins, unless none has begun that may be saved.
+    If a process was lost, its fits run in this process. Errors of a callback are
+    raised. No fit begins when the time is over, unless no fit has begun whose model may
+    be saved.
     """
     outcomes: dict[Trial, Outcome] = {}
-    left = list(waiting)
-    while left:
+    waiting_trials = list(waiting)
+    while waiting_trials:
         num_before = len(outcomes)
         try:
-            _run_in_time(trials, left, budget, reports, outcomes)
+            _run_in_time(trials, waiting_trials, budget, reports, outcomes)
         except BrokenProcessPool:
             warnings.warn(
                 "A process that trained fits has ended; perhaps it ran out of memory."
@@ -128,14 +136,14 @@ def run_trials(
                 stacklevel=1,
             )
             budget.at_once = 1
-            left = [trial for trial in waiting if trial not in outcomes]
+            waiting_trials = [trial for trial in waiting if trial not in outcomes]
             with joblib.parallel_config(n_jobs=1):
-                return outcomes | run_trials(trials, left, budget, reports)
-        left = [trial for trial in waiting if trial not in outcomes]
+                return outcomes | run_trials(trials, waiting_trials, budget, reports)
+        waiting_trials = [trial for trial in waiting if trial not in outcomes]
         if len(outcomes) == num_before:
             break
-        # What the fits under way took may have shown that there is time for more.
-    for trial in left:
+        # The times of the last fits may show that there is time for more.
+    for trial in waiting_trials:
         outcomes[trial] = trials.not_begun(trial)
         budget.fits -= 1
         reports.done += 1
@@ -149,7 +157,7 @@ def _run_in_time(
     reports: Reports,
     outcomes: dict[Trial, Outcome],
 ) -> None:
-    """Run trials in their order until there is no time for another one, and add their
+    """Run trials in their order until there is no time for the next one, and add their
     outcomes.
 
     :raises BrokenProcessPool: If a process was lost.
@@ -168,7 +176,8 @@ def _run_in_time(
                 except BaseException as error:
                     raised.append(error)
                     return
-            # Nothing is sent ahead of time, so that time is shared.
+            # No fit is sent in advance, because its share of the time is computed when
+            # it starts.
             yield joblib.delayed(run_trial)(trials, of_threads, trial, seconds)
 
     parallel = joblib.Parallel(
@@ -192,7 +201,8 @@ def _run_in_time(
 def _begin(
     trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, has_choice: bool
 ) -> Iterator[tuple[Trial, float]]:
-    """Give the trials for which there is time, in their order, and the seconds of each.
+    """Yield the trials for which there is time, in their order, and the seconds of
+    each.
 
     :param has_choice: Whether a model that may be saved has been trained.
     """
@@ -200,8 +210,8 @@ def _begin(
     is_over = False
     for trial in waiting:
         with budget.lock:
-            # A later trial does not begin before an earlier one: all models of a part
-            # are needed to compare them there.
+            # A later trial does not begin before an earlier one, because models can be
+            # compared on a part only if all of them were trained there.
             is_over = is_over or (has_choice and budget.is_over())
             if trial.model == trivial:
                 seconds = 0.0

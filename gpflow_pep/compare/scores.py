@@ -1,120 +1,47 @@
-"""Predictions of held-out rows, their scores, and which of two models has the better
-one.
-
-scikit-learn and TensorFlow are imported where they are used, because ``gpflow-pep
-score`` needs neither.
-"""
+"""Predictions of held-out rows, their scores, and comparisons of two models."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
+from gpflow.base import AnyNDArray
 from scipy import stats
+from sklearn.metrics import (
+    accuracy_score,
+    mean_absolute_error,
+    precision_recall_fscore_support,
+    roc_auc_score,
+    root_mean_squared_error,
+)
+from sklearn.pipeline import Pipeline
 
+from ..estimators.classifier import log_of_labels
+from ..metrics import calibration
+from ..tables.cleaning import Cleaned
 from ..tables.numbers import LIMIT
+from .losses import (
+    METRICS,
+    RELATIVE,
+    Difference,
+    Metric,
+    in_units_of_spread,
+    inside,
+    row_losses,
+    without_limits,
+)
 from .predicting import QUANTILES, predictions
+from .settings import Settings
 
-if TYPE_CHECKING:
-    from sklearn.pipeline import Pipeline
-
-    from ..tables.cleaning import Cleaned
-    from .settings import Settings
-
-AnyNDArray: TypeAlias = npt.NDArray[Any]
-
-#: A difference is called clear where chance alone gives so large a one with at most
-#: this probability.
+#: A difference is called clear if chance alone gives a difference of this size with at
+#: most this probability.
 SIGNIFICANCE = 0.05
 
 
-def in_full(value: float, form: str) -> str:
-    """Print a number without a power of ten if possible: 140 in the place of
-    1.4e+02.
-    """
-    text = format(value, form)
-    return f"{float(text):.15g}" if "e+" in text else text
-
-
-class Metric(NamedTuple):
-    """A score of held-out rows: its name in tables and figures, and its format."""
-
-    name: str
-    heading: str
-    form: str
-    label: str
-    nominal: float | None = None  #: The value that it should have, where that is known.
-    higher_is_better: bool = False
-    lowest: float = -np.inf  #: No value is below it.
-    highest: float = np.inf  #: No value is above it.
-
-    def loss(self, value: Any) -> Any:
-        """Turn the score round where higher is better, so that lower is."""
-        return -value if self.higher_is_better else value
-
-
-METRICS = {
-    "numbers": (
-        Metric(
-            "nlpd", "NLPD", ".3f", "mean negative log density of the targets, in nats"
-        ),
-        Metric("rmse", "RMSE", ".4g", "root mean squared error", lowest=0.0),
-        Metric("mae", "MAE", ".4g", "mean absolute error", lowest=0.0),
-        Metric(
-            "coverage",
-            "90% coverage",
-            ".1%",
-            "coverage of the 90% interval",
-            nominal=0.9,
-            lowest=0.0,
-            highest=1.0,
-        ),
-    ),
-    "classes": (
-        Metric(
-            "nlpd",
-            "NLPD",
-            ".3f",
-            "mean negative log probability of the classes, in nats",
-        ),
-        Metric(
-            "error",
-            "error",
-            ".2%",
-            "fraction of wrong predictions",
-            lowest=0.0,
-            highest=1.0,
-        ),
-        Metric(
-            "auc",
-            "AUC",
-            ".3f",
-            "area under the ROC curve",
-            higher_is_better=True,
-            lowest=0.0,
-            highest=1.0,
-        ),
-        Metric(
-            "ece",
-            "ECE",
-            ".3f",
-            "expected calibration error",
-            lowest=0.0,
-            highest=1.0,
-        ),
-    ),
-}
-#: The error of forecasts of positive numbers, in addition to these.
-RELATIVE = Metric(
-    "mape", "MAPE", ".1%", "mean absolute error as a percentage of the target"
-)
-
-
-def metrics_for(data: "Cleaned", settings: "Settings") -> tuple[Metric, ...]:
-    """Give the metrics of a comparison: those of numbers or classes, and of forecasts
-    of positive numbers the relative error after the absolute one. The metric that
-    decides is the first.
+def metrics_for(data: Cleaned, settings: Settings) -> tuple[Metric, ...]:
+    """Return the metrics of a comparison, for numbers or for classes. For forecasts of
+    positive numbers the relative error follows the absolute one. The decisive metric is
+    the first.
     """
     metrics = list(METRICS[data.kind])
     is_forecast = data.kind == "numbers" and settings.time_column is not None
@@ -125,21 +52,19 @@ def metrics_for(data: "Cleaned", settings: "Settings") -> tuple[Metric, ...]:
 
 
 def held_out(
-    pipeline: "Pipeline",
+    pipeline: Pipeline,
     X: pd.DataFrame,
     y: Any,
     classes: bool,
     quantiles: Mapping[str, float] = QUANTILES,
 ) -> pd.DataFrame:
-    """Predict rows whose target is known: "true", :func:`predictions` and its
-    "log_density"; and of one number with Gaussian noise "pit", the predicted
-    probability of a smaller one. Of several targets there is a row for each that is
-    known, with its name as "target".
+    """Predict rows whose target is known. The columns are "true", those of
+    :func:`predictions`, and "log_density". A single number with Gaussian noise has the
+    column "pit", the predicted probability of a smaller value. With several targets
+    there is a row for each known target, with its name in the column "target".
 
     :param quantiles: The quantiles of a number, by the name of their column.
     """
-    from ..estimators.classifier import log_of_labels
-
     estimator = pipeline[-1]
     inputs = pipeline[:-1].transform(X)
     targets = y.to_numpy()
@@ -175,21 +100,16 @@ def held_out(
 
 def scores(table: pd.DataFrame) -> dict[str, float]:
     """
-    Compute the metrics of held-out rows; of several targets the mean over these, of
-    errors divided by the standard deviation of the target.
+    Compute the metrics of held-out rows. With several targets they are means over the
+    targets, with errors divided by the standard deviation of each target.
     """
-    from sklearn.metrics import (
-        accuracy_score,
-        mean_absolute_error,
-        root_mean_squared_error,
-    )
-
-    from ..metrics import calibration
-
     if "target" in table:
-        scaled = _in_units_of_spread(table).groupby("target", sort=False)
-        each = [scores(part.drop(columns="target")) for _, part in scaled]
-        return {name: float(np.mean([part[name] for part in each])) for name in each[0]}
+        scaled = in_units_of_spread(table).groupby("target", sort=False)
+        of_targets = [scores(part.drop(columns="target")) for _, part in scaled]
+        return {
+            name: float(np.mean([part[name] for part in of_targets]))
+            for name in of_targets[0]
+        }
     values = {"nlpd": -float(table["log_density"].mean())}
     if "mean" in table:
         table = without_limits(table)
@@ -214,57 +134,33 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
 
 
 def relative_error(table: pd.DataFrame) -> float:
-    """Compute the mean absolute error relative to the targets; NaN if one of these is
-    not positive.
+    """Compute the mean absolute error relative to the targets; NaN if a target is not
+    positive.
     """
     true = table["true"]
     mean = table["mean"]
     return float(((true - mean).abs() / true).mean()) if (true > 0.0).all() else np.nan
 
 
-def _in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
-    """Divide predictions of several targets by the standard deviation of each; no
-    densities.
-    """
-    spread = table.groupby("target")["true"].transform("std", ddof=0).replace(0.0, 1.0)
-    columns = [
-        name for name in ("true", "mean", "lower_90", "upper_90") if name in table
-    ]
-    return table.assign(**{name: table[name] / spread for name in columns})
-
-
-def without_limits(table: pd.DataFrame) -> pd.DataFrame:
-    """Leave out rows of which a limit of the target is known, and not the target."""
-    return table[table[LIMIT] == 0.0] if LIMIT in table else table
-
-
-def inside(table: pd.DataFrame) -> "pd.Series[bool]":
-    """Whether the target of each row, if it is known, is in its 90% interval."""
-    table = without_limits(table)
-    return (table["lower_90"] <= table["true"]) & (table["true"] <= table["upper_90"])
-
-
 def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
-    """Give the number of each row's class, [N], and the probability of each class, [N,
-    C].
+    """Return the number of each row's class, [N], and the probability of each class,
+    [N, C].
     """
     columns = [name for name in table if name.startswith("p(")]
-    places = {name[2:-1]: number for number, name in enumerate(columns)}
+    places = {name[2:-1]: place for place, name in enumerate(columns)}
     labels = table["true"].astype(str).map(places).to_numpy()
     return labels, table[columns].to_numpy()
 
 
 def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     """
-    Compute the area under the ROC curve of the second of two classes; of several, each
-    against all others, on average over the classes that occur. NaN where the rows are
-    all of one class.
+    Compute the area under the ROC curve of the second of two classes. With more
+    classes, the result is the mean over classes that occur, each against all others.
+    NaN if all rows have the same class.
 
     :param labels: The number of each row's class, [N].
-    :param probability: Of each class, [N, C].
+    :param probability: The probability of each class, [N, C].
     """
-    from sklearn.metrics import roc_auc_score
-
     if not np.isfinite(probability).all():
         return np.nan
     classes = [1] if probability.shape[1] == 2 else range(probability.shape[1])
@@ -280,8 +176,6 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
     the class) and "precision" (the fraction of the predictions of the class that are
     right), by class.
     """
-    from sklearn.metrics import precision_recall_fscore_support
-
     true, predicted = (table[name].astype(str) for name in ("true", "predicted"))
     names = pd.Index(sorted({*true, *predicted}), name="class")
     precision, recall, _, rows = precision_recall_fscore_support(
@@ -292,22 +186,8 @@ def class_report(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-class Difference(NamedTuple):
-    """The loss of a model minus the loss of another model, on the same held-out
-    rows.
-    """
-
-    mean: float
-    error: float  #: The standard error of the mean; NaN where it is not known.
-    limit: float  #: Above how many standard errors the difference is clear.
-
-    @property
-    def clear(self) -> bool:
-        return abs(self.mean) > self.limit * self.error
-
-
 def difference_over_parts(
-    losses: AnyNDArray, others: AnyNDArray, ratio: float
+    losses: AnyNDArray, other_losses: AnyNDArray, ratio: float
 ) -> Difference:
     r"""Compare the losses of two models on the same parts, two or more.
 
@@ -318,11 +198,11 @@ def difference_over_parts(
     generalization error*, Machine Learning 52, 2003), and Student's t with J − 1
     degrees of freedom decides what is clear.
 
-    :param losses: [J].
-    :param others: [J].
-    :param ratio: The rows held out for each row trained on.
+    :param losses: The losses of the model, [J].
+    :param others: The losses of the other model, [J].
+    :param ratio: The number of held-out rows divided by the number of training rows.
     """
-    gaps = losses - others
+    gaps = losses - other_losses
     count = len(losses)
     error = np.sqrt(1.0 / count + ratio) * np.std(gaps, ddof=1)
     limit = stats.t.ppf(1.0 - SIGNIFICANCE / 2.0, count - 1)
@@ -332,12 +212,13 @@ def difference_over_parts(
 def difference_over_rows(
     metric: Metric, table: pd.DataFrame, other: pd.DataFrame
 ) -> Difference:
-    """Compare two models on the rows of one part, which leaves out how much training
-    sets matter.
+    """Compare two models on the rows of one part. This ignores the variation between
+    training sets.
 
-    The standard error is that of the mean over rows. A difference of root mean squared
-    errors is the mean difference of squared errors over their sum. The error of an area
-    under the ROC curve, which is no mean over rows, is not known.
+    The standard error is the standard error of the mean over rows. A difference of root
+    mean squared errors is the mean difference of squared errors divided by the sum of
+    both. The error of an area under the ROC curve is not known, because it is not a
+    mean over rows.
     """
     losses, other_losses = (row_losses(metric, part) for part in (table, other))
     if losses is None or other_losses is None:
@@ -352,24 +233,3 @@ def difference_over_rows(
     error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
     limit = stats.norm.ppf(1.0 - SIGNIFICANCE / 2.0)
     return Difference(float(np.mean(gaps)), float(error), float(limit))
-
-
-def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
-    """Give a value of each row whose mean is the metric, or for the RMSE its square;
-    None if there is none.
-    """
-    if metric.name == "nlpd":
-        return -table["log_density"].to_numpy()
-    if metric.name in ("rmse", "mae", "mape"):
-        table = without_limits(table)
-        table = _in_units_of_spread(table) if "target" in table else table
-        size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
-        if metric.name == "mape":
-            return size / table["true"].to_numpy()
-        return size**2 if metric.name == "rmse" else size
-    if metric.name == "error":
-        wrong = table["predicted"].astype(str) != table["true"].astype(str)
-        return wrong.to_numpy(dtype=np.float64)
-    if metric.name == "coverage":
-        return inside(table).to_numpy(dtype=np.float64)
-    return None

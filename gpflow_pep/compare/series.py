@@ -1,4 +1,4 @@
-"""Series in a table with a time column: which rows follow each other, and baselines
+"""Series in a table with a time column: the order of rows in each series, and baselines
 that repeat a value of the past.
 """
 
@@ -20,10 +20,10 @@ SAME_SEASON = "same season before"
 #: The columns of :func:`rows_in_time`.
 TIME = "time"
 SERIES = "series"
-#: Columns name series until at most this share of the rows repeats a time of its
-#: series: a few rows may be in the table twice.
+#: Columns are added to the names of series until at most this share of the rows repeats
+#: a time of its series, because a few rows may be in the table twice.
 MOST_REPEATED = 0.05
-#: Columns name no series if these had fewer rows on average.
+#: Columns do not define series if series would have fewer rows than this on average.
 FEWEST_ROWS = 3.0
 #: A table has a season if it covers two of them. Two years of months are a little less
 #: than twice 365.25 days.
@@ -33,12 +33,12 @@ MOST_SEASONS = 3
 
 
 def series_of(data: Cleaned) -> "pd.Series[str] | None":
-    """Name the series of each row, by words such as a shop; None if there is one
-    series.
+    """Return the name of the series of each row, made of words such as a shop; None if
+    there is only one series.
 
-    Columns are added, each time the one that leaves the fewest rows at a time of their
-    series that another row has. They have words, or whole numbers and the name of an
-    identifier.
+    Columns are added to the name one by one. Each time the column is chosen with which
+    the fewest rows share the time of another row of their series. The columns have
+    words, or whole numbers and the name of an identifier.
 
     :param data: A table with a time column.
     """
@@ -78,7 +78,7 @@ def _text_of(value: Any) -> str:
 
 
 def rows_in_time(data: Cleaned) -> pd.DataFrame:
-    """Give the time of each row, in days if the time column has dates, and the number
+    """Return the time of each row, in days if the time column has dates, and the number
     of its series.
     """
     times = data.blocks
@@ -100,8 +100,8 @@ def spacing(times: "pd.Series[Any]") -> float:
 
 def season_of(times: "pd.Series[Any]") -> str | None:
     """Find the season of dates, by its name in :data:`CYCLES`: the shortest of day,
-    week and year that has two dates or more and that the dates cover twice; None if
-    there is none, or if times are numbers.
+    week and year that contains two dates or more and that the dates cover twice; None
+    if there is none, or if times are numbers.
     """
     if not pd.api.types.is_datetime64_any_dtype(times):
         return None
@@ -123,11 +123,11 @@ class RowsInTime(TransformerMixin, BaseEstimator):
         self.rows = rows
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> "RowsInTime":
-        """Learn nothing."""
+        """Do nothing."""
         return self
 
     def transform(self, X: pd.DataFrame) -> AnyNDArray:
-        """Give times and series, [N, 2]."""
+        """Return times and series, [N, 2]."""
         return self.rows.loc[X.index, [TIME, SERIES]].to_numpy(dtype=np.float64)
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -135,15 +135,16 @@ class RowsInTime(TransformerMixin, BaseEstimator):
 
 
 class PastValue(RegressorMixin, BaseEstimator):
-    """Predict that a value of the past repeats: that of the same series, the fewest
-    whole seasons before that are in the training rows, and otherwise the last one. A
-    series without training rows has their mean. The mean of rows of the same series
-    and time is one value.
+    """Predict that a value of the past repeats: the value of the same series in the
+    same season before, going back as many seasons as needed to find training rows, and
+    otherwise the last value. The prediction is the mean of all training rows for a
+    series without training rows. Rows of the same series and time are averaged.
 
-    Inputs are those of :class:`RowsInTime`.
+    The inputs come from :class:`RowsInTime`.
 
     :param season: The length of a season; None predicts the last value.
-    :param step: The distance of times. The same season is at most half of it away.
+    :param step: The distance between times. A value of the same season is at most half
+        of this distance away.
     """
 
     def __init__(self, season: float | None = None, step: float = 1.0) -> None:
@@ -151,7 +152,7 @@ class PastValue(RegressorMixin, BaseEstimator):
         self.step = step
 
     def fit(self, X: AnyNDArray, y: AnyNDArray) -> "PastValue":
-        """Learn the values, y [N]."""
+        """Store the values, y [N]."""
         rows = pd.DataFrame({TIME: X[:, 0], SERIES: X[:, 1], "value": y})
         self.values_ = rows.groupby([TIME, SERIES], as_index=False)["value"].mean()
         self.mean_ = float(np.mean(y))
@@ -166,7 +167,7 @@ class PastValue(RegressorMixin, BaseEstimator):
         return np.where(np.isnan(values), self.mean_, values)
 
     def _same_season(self, X: AnyNDArray, season: float) -> AnyNDArray:
-        """Give the latest value of the same season, [N]; NaN if there is none."""
+        """Return the latest value of the same season, [N]; NaN if there is none."""
         ahead = X[:, 0] - self.values_[TIME].max()
         fewest = np.maximum(np.ceil((ahead - 0.5 * self.step) / season), 1.0)
         values = np.full(len(X), np.nan)
@@ -180,7 +181,7 @@ class PastValue(RegressorMixin, BaseEstimator):
     def _values_at(
         self, times: AnyNDArray, series: AnyNDArray, **options: Any
     ) -> AnyNDArray:
-        """Give the value of a series at a time, [N], by ``pandas.merge_asof``."""
+        """Look up the value of a series at a time, [N], with ``pandas.merge_asof``."""
         rows = pd.DataFrame({TIME: times, SERIES: series}).sort_values(TIME)
         index = rows.index
         joined = pd.merge_asof(rows, self.values_, on=TIME, by=SERIES, **options)

@@ -1,6 +1,6 @@
 """A model in service: its scores on new rows beside the scores that its report
-promised, and the columns of new rows that differ from the training rows. Without
-TensorFlow.
+promised, and the columns of new rows that differ from the training rows. This module
+does not load TensorFlow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,8 @@ from ..tables.conventions import MARKS_IN_WORDS, Conventions, plain_spelling
 from ..tables.encodings import listed, unusual_in
 from ..tables.formats import EPOCH
 from ..tables.numbers import LIMIT, is_limit
+from .losses import METRICS, Difference, Metric, in_full, row_losses, without_limits
 from .predicting import Prepared, known_targets, predictions, prepared
-from .scores import (
-    METRICS,
-    Difference,
-    Metric,
-    in_full,
-    row_losses,
-    without_limits,
-)
 
 AS_PROMISED = "as promised"
 WORSE = "worse"
@@ -41,7 +34,7 @@ SHARES = ("coverage", "error")
 #: the behavioral sciences*, 1988, and more than SURE standard errors away.
 LEAST_SHIFT = 0.2
 SURE = 3.0
-#: So many unusual values of a column are listed.
+#: The largest number of unusual values of a column that are listed.
 MOST_VALUES = 3
 
 
@@ -83,13 +76,13 @@ class Moved(NamedTuple):
 def promised_scores(
     held_out: pd.DataFrame, targets: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Compute the scores that a model promises, in a form that JSON can hold.
+    """Compute the scores that a model promises, in a form for JSON.
 
     :param held_out: The predictions of held-out rows, as
         :func:`~gpflow_pep.compare.scores.held_out` gives them, and their "part".
     :param targets: The names of the targets.
-    :return: For each target its name as "target", and as "scores" the :class:`Score` of
-        each metric that is a mean over rows.
+    :return: A dictionary for each target: "target" is its name, and "scores" has the
+        :class:`Score` of each metric that is a mean over rows.
     """
     promised = []
     for name in targets:
@@ -106,7 +99,7 @@ def scores_of_rows(table: pd.DataFrame) -> dict[str, Score]:
     """Compute each metric that is a mean over rows, or the root of one.
 
     If the rows are in several parts, the value is the mean over parts, as in the
-    report; the error takes all rows as one part. Rows of which only a limit of the
+    report; the error takes all rows as one part. Rows for which only a limit of the
     target is known are left out.
 
     :param table: The predictions of rows of one target: "true", "log_density" and the
@@ -134,7 +127,7 @@ def _score(metric: Metric, losses: Any) -> Score:
     if not np.isfinite(mean):
         return Score(mean, np.nan, count)
     if metric.name in SHARES:
-        # By Laplace's rule: a share of 0 or 1 of few rows is not certain.
+        # Laplace's rule, because a share of 0 or 1 among few rows is not certain.
         share = (np.sum(losses) + 1.0) / (count + 2.0)
         return Score(mean, float(np.sqrt(share * (1.0 - share) / count)), count)
     error = float(np.std(losses, ddof=1) / np.sqrt(count))
@@ -166,7 +159,7 @@ def verdicts(
             if metric.nominal is not None:
                 losses = [abs(score.value - metric.nominal) for score in (new, old)]
             word = WORSE if losses[0] > losses[1] else BETTER
-        if np.isinf(new.value):  # a row has density 0
+        if np.isinf(new.value):  # if a row has density 0
             word = WORSE
         compared.append(Verdict(metric, new, old, word))
     return compared
@@ -223,8 +216,8 @@ def scored_rows(model: Any, table: pd.DataFrame, targets: Sequence[str]) -> Any:
 
     :param model: As in :func:`~gpflow_pep.compare.predicting.predict_table`.
     :param targets: The names of the model's targets.
-    :return: By the name of each target that the table has: its rows, as
-        :func:`scores_of_rows` takes them.
+    :return: The rows of each target that the table has, by the name of the target, in
+        the form for :func:`scores_of_rows`.
     :raises ValueError: If a target cannot be read, or is a class that the model does
         not have.
     """

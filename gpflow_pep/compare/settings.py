@@ -1,7 +1,8 @@
-"""The settings of a comparison: one table for the command line, the checks and the
+"""The settings of a comparison, in one table for the command line, the checks and the
 reference.
 
-It loads nothing slow, so that help and mistakes are immediate.
+This module does not load slow packages, so that help and messages about mistakes appear
+at once.
 """
 
 import math
@@ -14,7 +15,7 @@ import numpy as np
 
 from ..engine.refusals import as_code, refusal
 
-#: Rules for initial inducing points, and their names in the estimators.
+#: The rules for initial inducing points, and their names in the estimators.
 INITS = {"kmeans": "kmeans", "random": "random", "variance": "greedy_variance"}
 KERNELS = ("rbf", "matern12", "matern32", "matern52", "rational_quadratic")
 #: Likelihoods of counts, whose probabilities are not densities; and likelihoods with
@@ -25,7 +26,7 @@ LIKELIHOODS = {
     "numbers": ("gaussian", "student_t", "log_normal", "tobit", *COUNTS),
     "classes": ("bernoulli", "multiclass", "noisy_multiclass", "softmax", "ordinal"),
 }
-#: Selects as many inducing points, or near rows, as improve the score.
+#: Adds inducing points as long as they improve the score.
 AUTO = "auto"
 #: Scores that can decide which model is saved.
 DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
@@ -85,15 +86,16 @@ def _whole(least: int, most: int | None = None) -> Range:
 
 
 def _plain(value: Any) -> Any:
-    """Make plain Python of NumPy's scalars, and tuples of several values."""
-    if hasattr(value, "tolist"):  # scalars and arrays of NumPy, columns of pandas
+    """Convert NumPy's scalars to plain Python, and several values to tuples."""
+    # For scalars and arrays of NumPy, and columns of pandas.
+    if hasattr(value, "tolist"):
         value = value.tolist()
     several = isinstance(value, Iterable) and not isinstance(value, str)
     return tuple(map(_plain, value)) if several else value
 
 
 def _as_read(name: str, value: Any) -> Any:
-    """Write the value of a setting as the command line reads it."""
+    """Convert the value of a setting to the form that the command line reads."""
     value = _plain(value)
     if name in ("kernel", "num_inducing") and np.shape(value) == (1,):
         return value[0]
@@ -107,7 +109,7 @@ def _choice(names: Iterable[str]) -> Range:
     return Range(click.Choice(names), f"one of {', '.join(names)}", "Choose one.")
 
 
-#: Between 0 and an upper limit, both excluded.
+#: Ranges between 0 and an upper limit, both excluded.
 _FRACTION, _POSITIVE = (click.FloatRange(0, most, True, True) for most in (1, math.inf))
 
 
@@ -127,7 +129,7 @@ def _switch(description: str) -> Any:
 
 
 def flags_of(setting: Any) -> list[str]:
-    """Give the flags of a setting on the command line."""
+    """Return the flags of a setting on the command line."""
     name = setting.name.replace("_", "-")
     usual = f"--{name}/--no-{name}" if setting.type in (bool, "bool") else f"--{name}"
     return (setting.metadata["flag"] or usual).split()
@@ -171,8 +173,8 @@ class Settings:
     splits: int | None = _setting(
         None,
         _whole(1),
-        "Number of random splits, instead of folds. Each split holds out a random"
-        " part of the rows.",
+        "Number of random splits, which replace the folds. Each split holds out a"
+        " random part of the rows.",
     )
     test_fraction: float | None = _setting(
         None,
@@ -224,7 +226,8 @@ class Settings:
         "kmeans",
         _choice(INITS),
         "Initial inducing points of the single models: centres of k-means clusters,"
-        " random rows, or the rows with the largest residual variance.",
+        " random rows, or rows that are chosen one by one, each with the largest"
+        " variance given the rows before it.",
     )
     kernel: str | tuple[str, ...] = _setting(
         "rbf",
@@ -243,7 +246,7 @@ class Settings:
         _choice(["auto", *(name for names in LIKELIHOODS.values() for name in names)]),
         "Noise model. For numbers: gaussian to negative_binomial; for classes:"
         " bernoulli to ordinal. 'auto' is gaussian for numbers, bernoulli for two"
-        " classes and softmax for more. tobit is for numbers of which some are only"
+        " classes and softmax for more. tobit is for numbers if some of them are only"
         " limits, such as <5.8.",
     )
     order: tuple[str, ...] | None = _setting(
@@ -338,10 +341,12 @@ class Settings:
         """Return the label of a pair: the values that it does not share with all other
         pairs; empty if it is the only pair.
         """
-        parts = [kernel] * isinstance(self.kernel, tuple)
-        return ", ".join(
-            parts + [f"M {num_inducing}"] * isinstance(self.num_inducing, tuple)
-        )
+        values = []
+        if isinstance(self.kernel, tuple):
+            values.append(kernel)
+        if isinstance(self.num_inducing, tuple):
+            values.append(f"M {num_inducing}")
+        return ", ".join(values)
 
     def check_data(
         self, kind: Literal["numbers", "classes"], num_targets: int = 1

@@ -1,4 +1,4 @@
-"""The scores of a comparison as tables of words, and these on a terminal."""
+"""The scores of a comparison as tables of words, and their output on a terminal."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,8 +21,8 @@ from .findings import (
     WORSE,
     summarise,
 )
+from .losses import Metric, in_full
 from .run import Comparison
-from .scores import Metric, in_full
 from .series import SAME_SEASON, season_of
 
 MARKS = {
@@ -47,8 +47,8 @@ class WordTable(NamedTuple):
 
 
 def word_tables(comparison: Comparison) -> list[WordTable]:
-    """Write the summary down, and where there are several targets the scores of each as
-    well.
+    """Write the summary as a table, and if there are several targets a second table
+    with the scores of each.
     """
     table = summarise(comparison)
     metrics = comparison.metrics
@@ -84,8 +84,8 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
 
 
 def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
-    """Draw a table for a terminal. Where it is wider than there is room for, it has no
-    lines, and no columns that do not fit then; the caption names these.
+    """Draw a table for a terminal. If it is too wide, it has no lines, and columns that
+    still do not fit are left out; the caption lists them.
     """
     narrow: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0), "pad_edge": False}
     count = len(words.headings)
@@ -93,7 +93,7 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
         (count, {}),
         *((number, narrow) for number in range(count, 2, -1)),
     ):
-        table = Table(title=Text(words.title), **look)  # Text has no markup
+        table = Table(title=Text(words.title), **look)  # Text does not read markup
         for heading in words.headings[:shown]:
             side: Any = "left" if heading == "model" else "right"
             table.add_column(Text(heading), justify=side, no_wrap=True)
@@ -104,9 +104,10 @@ def drawn(comparison: Comparison, words: WordTable, room: int = 1000) -> Table:
         if Console(width=1000).measure(table).maximum <= room:
             break
     hidden = ", ".join(words.headings[shown:])
-    table.caption = (
-        f"{words.caption}{f' report.html also has {hidden}.' * bool(hidden)}" or None
-    )
+    caption = words.caption
+    if hidden:
+        caption += f" report.html also has {hidden}."
+    table.caption = caption or None
     return table
 
 
@@ -140,18 +141,18 @@ def _converged(row: "pd.Series[object]") -> str:
 
 
 def title(comparison: Comparison) -> str:
-    """Name the targets, and count inputs and rows."""
+    """Write the names of the targets and the numbers of inputs and rows."""
     data = comparison.data
     classes = comparison.data.num_classes
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = counted(data.X.shape[1], "input")
     names = ", ".join(f"'{column.name}'" for column in data.targets)
-    target = f"Target{'s' * (len(data.targets) > 1)} {names}"
-    return f"{target}{kind}, {inputs}, {len(data.X)} rows"
+    noun = "Target" if len(data.targets) == 1 else "Targets"
+    return f"{noun} {names}{kind}, {inputs}, {len(data.X)} rows"
 
 
 def legend(comparison: Comparison) -> str:
-    """Explain the table."""
+    """Explain the table of scores."""
     part, *_ = comparison.settings.parts()
     count = len({fit.part for fit in comparison.fits})
     score = comparison.metrics[0].heading

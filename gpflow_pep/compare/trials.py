@@ -1,5 +1,5 @@
-"""The fits of a comparison: each candidate on each part, the same in
-whichever process.
+"""The fits of a comparison: each candidate on each part, with the same result in any
+process.
 """
 
 import pickle
@@ -84,8 +84,9 @@ class Trial(NamedTuple):
     """A fit that is to be run.
 
     :param model: The name of a candidate.
-    :param part: As in :class:`Fit`; 0: trained on all rows and not scored.
-    :param fraction: Of the rows that the part leaves, those to train on.
+    :param part: As in :class:`Fit`. With 0 the model is trained on all rows and not
+        scored.
+    :param fraction: The fraction of the training rows of the part that is used.
     """
 
     model: str
@@ -98,16 +99,17 @@ class Outcome(NamedTuple):
 
     fit: Fit
     pipeline: Pipeline | None
-    """What was trained; None where it failed. Of parts only that of the first is kept,
-    for details.
+    """The trained pipeline; None if the fit failed. Pipelines of parts other than the
+    first are not kept.
     """
-    overhead: float = 0.0  #: Seconds that were not steps, most of which are compiling.
+    #: The seconds that were not spent on steps, but mostly on compiling.
+    overhead: float = 0.0
     table: pd.DataFrame = pd.DataFrame()
-    """See :func:`~gpflow_pep.compare.scores.held_out`; empty where the fit failed."""
+    """See :func:`~gpflow_pep.compare.scores.held_out`; empty if the fit failed."""
 
 
 class Trials:
-    """All trials of a comparison, and how they are run, in whichever process."""
+    """All trials of a comparison, and how any process runs them."""
 
     def __init__(self, data: Cleaned, settings: Settings) -> None:
         self.data = data
@@ -122,7 +124,7 @@ class Trials:
         return unpickled, (pickle.dumps((Trials, self.__dict__)),)
 
     def all(self) -> list[Trial]:
-        """List them, part by part."""
+        """List the trials, part by part."""
         parts = range(1, len(self.parts) + 1)
         return [Trial(name, part) for part in parts for name in self.candidates]
 
@@ -135,38 +137,38 @@ class Trials:
         return f"{trial.model}, {kind} {trial.part} of {len(self.parts)}{rows}"
 
     def not_begun(self, trial: Trial) -> Outcome:
-        """Give the outcome of a fit for which there was no time."""
+        """Return the outcome of a fit for which there was no time."""
         scores = {metric.name: np.nan for metric in self.metrics}
         return Outcome(
             Fit(trial.model, trial.part, scores, np.nan, 0.0, 0, False, NOT_BEGUN), None
         )
 
     def run(self, trial: Trial, seconds: float) -> Outcome:
-        """Train on the rows that a part leaves, for so many seconds, and score the
-        part's.
+        """Train on the training rows of a part, for at most these seconds, and score
+        its held-out rows.
         """
         if trial.part == 0:
             return self.train(trial, slice(None), seconds)
         train, test = self.parts[trial.part - 1]
         train = np.random.default_rng(self.settings.seed).permutation(train)
-        if (
-            self.data.blocks is not None
-        ):  # the latest rows, or all of some groups, are first
+        # The latest rows, or whole groups, come first.
+        if self.data.blocks is not None:
             ranks = self.data.blocks.iloc[train].rank(method="dense", ascending=False)
             train = train[np.argsort(ranks.to_numpy(), kind="stable")]
-        if (
-            self.data.kind == "classes"
-        ):  # of each class the same fraction, and a row at least
+        # The same fraction of each class, and at least one row.
+        if self.data.kind == "classes":
             labels = self.data.y.iloc[train].groupby(self.data.y.iloc[train])
             place = labels.cumcount() / labels.transform("size")
             train = train[np.argsort(place.to_numpy(), kind="stable")]
         train = np.sort(train[: int(trial.fraction * len(train))])
         outcome = self._scored(self.train(trial, train, seconds), test)
-        first = self.settings.details and trial.part == 1 and trial.fraction == 1.0
-        return outcome if first else outcome._replace(pipeline=None)
+        with_details = (
+            self.settings.details and trial.part == 1 and trial.fraction == 1.0
+        )
+        return outcome if with_details else outcome._replace(pipeline=None)
 
     def _scored(self, outcome: Outcome, test: AnyNDArray) -> Outcome:
-        """Score the rows of a part by what was trained on others."""
+        """Score the rows of a part with a model that was trained on other rows."""
         fit = outcome.fit
         pipeline = outcome.pipeline
         fit = fit._replace(scores={metric.name: np.nan for metric in self.metrics})
@@ -192,7 +194,7 @@ class Trials:
 
     def _held_out_in(self, rows: AnyNDArray | slice) -> AnyNDArray:
         """Choose which training rows, [N], a baseline holds out: a fifth of them, as
-        rows of the table are held out. They are whole groups, or the latest rows.
+        rows of the table are held out. That means whole groups, or the latest rows.
         """
         data = self.data
         settings = self.settings
@@ -217,7 +219,7 @@ class Trials:
                 data._replace(X=X, y=y, blocks=blocks), replace(settings, **usual)
             )
             held_out[next(parts)[1]] = True
-        except ValueError:  # too few groups, or rows of each class
+        except ValueError:  # there are too few groups, or too few rows of a class
             order = np.random.default_rng(settings.seed).permutation(len(X))
             held_out[order[: max(1, len(X) // 5)]] = True
         return held_out
@@ -225,7 +227,7 @@ class Trials:
     def _set_time(
         self, name: str, estimator: Any, prepare: Any, X: pd.DataFrame
     ) -> None:
-        """Set the place of the time column among the numbers that the default gets."""
+        """Set the position of the time column among the inputs of the default."""
         times = self.settings.time_column
         if times not in self.data.X or name.partition(" (")[0] != DEFAULT:
             return
@@ -235,7 +237,7 @@ class Trials:
             estimator.set_params(time=place)
 
     def train(self, trial: Trial, rows: AnyNDArray | slice, seconds: float) -> Outcome:
-        """Train a copy of an estimator, after what prepares the columns."""
+        """Train a copy of an estimator, after the preparation of the columns."""
         X, y = self._rows(rows)
         name = trial.model
         estimator = clone(self.candidates[trial.model][1])
@@ -256,15 +258,14 @@ class Trials:
         overhead = 0.0
         fit = Fit(name, trial.part, {}, np.nan, 0.0, 0, True, "", len(X))
         try:
-            # Of trees: threads wait for each other.
+            # With several threads, boosted trees wait for each other.
             with warnings.catch_warnings(), threadpool_limits(1, user_api="openmp"):
-                if (
-                    "max_seconds" in estimator.get_params()
-                ):  # its record has the message
+                # Their messages are in the record of the fit.
+                if "max_seconds" in estimator.get_params():
                     for category in (ConvergenceWarning, NotConverged):
                         warnings.simplefilter("ignore", category)
-                # The table has a warning or a note of these, with its own numbers of
-                # rows.
+                # The cleaning of the table already warns of these, with the row numbers
+                # of the table.
                 warnings.filterwarnings(
                     "ignore", ".* (so far from the|are copies of) others"
                 )

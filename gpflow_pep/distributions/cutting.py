@@ -1,4 +1,4 @@
-"""Variances that rounding made negative: they are set to 0, and it is reported once a
+"""Variances that rounding made negative. They are set to 0, with one warning for each
 call.
 """
 
@@ -12,17 +12,18 @@ import numpy as np
 from ..engine.refusals import counted
 from .units import Array
 
-#: A change of the variance of y, relative to it, that is reported.
+#: A relative change of the variance of y from which there is a warning.
 REPORTED = 1e-6
-#: The changes of rows [N] of each time that variances were cut; None: nobody asks.
+#: The relative changes of rows [N], for each time that variances were cut; None if they
+#: are not recorded.
 _CHANGES: ContextVar[list[Array] | None] = ContextVar("_CHANGES", default=None)
 
 
 def record_cut(variance: Array, of_target: Array) -> None:
-    """Record by how much the variances of some rows change where they are set to 0.
+    """Record by how much the variances of rows change if they are set to 0.
 
-    :param variance: Of f, [N, L], as it was computed.
-    :param of_target: The variance of y with that of f at least 0, [N, P].
+    :param variance: The variance of f as it was computed, [N, L].
+    :param of_target: The variance of y with a variance of f of at least 0, [N, P].
     """
     changes = _CHANGES.get()
     if changes is not None:
@@ -32,8 +33,8 @@ def record_cut(variance: Array, of_target: Array) -> None:
 
 @contextmanager
 def cuts_reported() -> Iterator[None]:
-    """Warn, once for all that is predicted while this lasts, where a change matters."""
-    if _CHANGES.get() is not None:  # what is around it reports
+    """Warn once of all changes in this context that matter."""
+    if _CHANGES.get() is not None:  # the outer context reports
         yield
         return
     changes: list[Array] = []

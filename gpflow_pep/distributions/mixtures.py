@@ -1,4 +1,4 @@
-"""What mixtures have in common: moments, probabilities of classes, draws, and rows that
+"""Common functions of mixtures: moments, probabilities of classes, draws, and rows that
 are far from the training rows.
 
 The components may be arrays of NumPy, or tensors.
@@ -13,13 +13,13 @@ import numpy.typing as npt
 from .recalibration import Recalibration
 from .units import Array
 
-#: A row is far where the variance of f is more than this part of the prior variance.
+#: A row is far if the variance of f is more than this fraction of the prior variance.
 FAR = 0.95
-#: A component is asked whether a row is far if its weight is this, or the largest. On
-#: 43 data sets of 10 and 20 rows of known processes .86 of rows with an input of 10 000
-#: are far so, and .07 of those like the training rows; by the heaviest component alone
-#: .65 and .06, and with .1 in its place .98 and .13: light components take a function
-#: for noise.
+#: A row is far if it is far for a component with at least this weight, or with the
+#: largest weight. On 43 data sets of 10 and 20 rows of known processes .86 of the rows
+#: with an input of 10 000 are then far, and .07 of the rows like the training rows.
+#: With only the heaviest component these are .65 and .06, and with .1 instead of .2 .98
+#: and .13, because components with small weights may treat a function as noise.
 WEIGHTY = 0.2
 
 
@@ -37,11 +37,12 @@ def mixed_moments(
     r"""Compute :math:`m = \sum_k w_k m_k` and
     :math:`\sum_k w_k (C_k + (m_k - m)(m_k - m)^\top)`.
 
-    :param weights: [K], of sum 1.
-    :param means: Of each component.
-    :param covariances: Of each component: variances, or covariances of rows or outputs.
-    :param outer: The products of the entries of :math:`m_k - m` whose covariances are
-        given.
+    :param weights: The weights, [K]; their sum is 1.
+    :param means: The means of each component.
+    :param covariances: The variances of each component, or the covariances of rows or
+        outputs.
+    :param outer: A function that computes the products of the entries of
+        :math:`m_k - m` to which the covariances belong.
     """
     mean = weighted_sum(weights, means)
     spreads = [C + outer(m - mean) for m, C in zip(means, covariances, strict=True)]
@@ -64,9 +65,10 @@ def draws_of_mixture(
     random: np.random.Generator,
     draw: Callable[[int, int], npt.NDArray[Any]],
 ) -> npt.NDArray[Any]:
-    """Draw from a mixture, [S, ...]: the component of each draw, and then from it.
+    """Draw from a mixture, [S, ...]: first the component of each draw, and then from
+    this component.
 
-    :param draw: Draws [n, ...] from component k, for k and n.
+    :param draw: A function of k and n that makes n draws from component k, [n, ...].
     """
     component = random.choice(len(weights), num_samples, p=weights)
     counts = np.bincount(component, minlength=len(weights))
@@ -80,9 +82,10 @@ def draws_of_mixture(
 def far_by_components(
     weights: Array, is_far: Callable[[int], npt.NDArray[np.bool_]]
 ) -> npt.NDArray[np.bool_]:
-    """Find rows, [N], that are far by any component of some weight (:data:`WEIGHTY`).
+    """Mark the rows, [N], that are far for any component with enough weight
+    (:data:`WEIGHTY`).
 
-    :param is_far: Finds the rows, [N], that are far by component k.
+    :param is_far: A function that marks the rows, [N], that are far for component k.
     """
     least = min(WEIGHTY, float(np.max(weights)))
     found = [is_far(int(k)) for k in np.flatnonzero(weights >= least)]

@@ -1,6 +1,4 @@
-"""What is predicted of targets: mixtures of distributions of which the moments are
-given.
-"""
+"""Predictive distributions of targets: mixtures of distributions with given moments."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,41 +11,45 @@ from .mixtures import mixed_moments, weighted_sum
 from .recalibration import Recalibration
 from .units import Array, Units
 
-#: Steps of Newton's method for a quantile, and halvings of an interval after them.
+#: The number of steps of Newton's method for a quantile, and of halvings of an interval
+#: after them.
 _NEWTON_STEPS = 12
 _BISECTIONS = 60
-#: A step is the last where it is this much of the quantile and the smallest standard
-#: deviation.
+#: A step is the last one if it is smaller than this, relative to the quantile and the
+#: smallest standard deviation.
 _TOLERANCE = 1e-14
-#: Quantiles at a time: so many that Python's own time does not count, so few that they
-#: fit a cache.
+#: The number of quantiles that are computed at a time: enough to hide the overhead of
+#: Python, few enough to fit in a cache.
 _CHUNK = 3000
-#: Probabilities below it are computed by their logarithms.
+#: Probabilities below this are computed from their logarithms.
 _SMALLEST = 1e-290
 _LOG_ROOT = 0.5 * np.log(2.0 * np.pi)
 
 
 class Predictive(NamedTuple):
-    r"""The distributions of targets, [N], or [N, P] of several outputs:
+    r"""The distributions of targets, [N], or [N, P] for several outputs:
 
     .. math::
 
        F(y) = \sum_k w_k F_k(T_k(y)),
 
-    with the distribution :math:`F_k` of component k in its units :math:`T_k`, and
-    recalibrated where that is given. Whatever its methods take and give is in original
-    units.
+    with the distribution :math:`F_k` of component k in its units :math:`T_k`, and with
+    a recalibration if there is one. Arguments and results of the methods are in
+    original units.
     """
 
-    means: Array  #: Of each component, in the model's units, [K, N] or [K, N, P].
-    variances: Array  #: Of each component, of that shape.
-    weights: Array  #: [K], of sum 1.
-    #: Of all components, or of each. The logarithm is taken by all of them or by none.
+    #: The means of each component in the model's units, [K, N] or [K, N, P].
+    means: Array
+    variances: Array  #: The variances of each component, of the same shape.
+    weights: Array  #: The weights, [K]; their sum is 1.
+    #: The units of all components, or of each. Either all or none of them use the
+    #: logarithm.
     units: Units | tuple[Units, ...] = Units()
     noise: str = (
         "Gaussian"  #: The likelihood: components of Gaussian noise are Gaussian.
     )
-    #: u of the mean :math:`\sum_k u_k \mu_k`, [K], of sum 1; None: the weights.
+    #: The weights u in the mean :math:`\sum_k u_k \mu_k`, [K], with sum 1; None uses
+    #: the weights of the densities.
     mean_weights: Array | None = None
     recalibration: Recalibration | None = None
 
@@ -59,12 +61,12 @@ class Predictive(NamedTuple):
         mean_weights: Array | None = None,
         recalibration: Recalibration | None = None,
     ) -> "Predictive":
-        """Mix the distributions of the same rows, whose components become those of the
-        mixture.
+        """Mix distributions of the same rows. The mixture has all their components.
 
-        :param predictives: None of them recalibrated.
-        :param weights: Of the parts, [K], of sum 1.
-        :param mean_weights: Of the parts' means, [K], of sum 1; None: the weights.
+        :param predictives: The distributions, without recalibration.
+        :param weights: The weights of the distributions, [K], with sum 1.
+        :param mean_weights: The weights of their means, [K], with sum 1; None uses
+            ``weights``.
         """
 
         if len(predictives) == 1:
@@ -94,13 +96,13 @@ class Predictive(NamedTuple):
         )
 
     def moments(self) -> tuple[Array, Array]:
-        r"""Compute mean and variance, the spread of the components' means included.
+        r"""Compute mean and variance, including the spread of the components' means.
 
-        The variance is that of the mixture, times :math:`s^2 \nu / (\nu - 2)` where it
-        is recalibrated, which is exact if it is Gaussian; with mean weights it is about
-        their mean.
+        With a recalibration the variance of the mixture is multiplied by
+        :math:`s^2 \nu / (\nu - 2)`, which is exact if the mixture is Gaussian. With
+        mean weights, the variance is around the mean with these weights.
 
-        :raises ValueError: If one is not finite.
+        :raises ValueError: If a result is not finite.
         """
         components = zip(self._every_units, self.means, self.variances, strict=True)
         by_component = [
@@ -114,11 +116,11 @@ class Predictive(NamedTuple):
             mixture = mean
             mean = weighted_sum(self.mean_weights, means)
             variance = variance + (mixture - mean) ** 2
-        return mean, require_finite(variance)  # it is not finite where a mean is not
+        return mean, require_finite(variance)  # it is not finite if a mean is not
 
     def quantiles(self, q: Array) -> Array:
-        r"""Compute quantiles, the last axis of the result: each solves
-        :math:`F(y) = q`.
+        r"""Compute quantiles, which solve :math:`F(y) = q`. They are the last axis of
+        the result.
 
         :param q: Probabilities in (0, 1), [Q].
         :raises ValueError: If the noise is not Gaussian.
@@ -140,7 +142,7 @@ class Predictive(NamedTuple):
         return np.moveaxis(self._targets(z), 0, -1)
 
     def log_densities(self, y: Array) -> Array:
-        """Compute log densities of targets; NaN of NaN.
+        """Compute log densities of targets; NaN for NaN.
 
         :raises ValueError: If the noise is not Gaussian.
         """
@@ -152,16 +154,16 @@ class Predictive(NamedTuple):
         return logs + self.recalibration.log_ratio(_normal_scores(z, self.weights))
 
     def normal_scores(self, y: Array) -> Array:
-        r"""Compute :math:`\Phi^{-1}(F(y))` of targets with Gaussian noise; NaN
-        of NaN.
+        r"""Compute :math:`\Phi^{-1}(F(y))` of targets with Gaussian noise; NaN for
+        NaN.
         """
         z = _normal_scores(self._standardised(y)[0], self.weights)
         return z if self.recalibration is None else self.recalibration.scores(z)
 
     def recalibrated(self, y: Array) -> Array:
-        r"""Change draws of the mixture, [S, N] or [S, N, P], to draws of what it
-        becomes by recalibration: to the quantiles of their probabilities. Their ranks
-        stay.
+        r"""Convert draws of the mixture, [S, N] or [S, N, P], to draws of the
+        recalibrated mixture: the quantiles of their probabilities. The ranks of the
+        draws stay the same.
         """
         if self.recalibration is None:
             return y
@@ -172,8 +174,8 @@ class Predictive(NamedTuple):
         return self._targets(self.recalibration.original(z))
 
     def _targets(self, z: Array) -> Array:
-        r"""Solve :math:`F(y) = \Phi(z)` before recalibration, for z of [Q, N] or [Q, N,
-        P].
+        r"""Solve :math:`F(y) = \Phi(z)` without recalibration, for z of shape [Q, N] or
+        [Q, N, P].
         """
         size = max(_CHUNK // max(z[:, :1].size, 1), 1)
         places = [slice(i, i + size) for i in range(0, max(z.shape[1], 1), size)]
@@ -181,8 +183,8 @@ class Predictive(NamedTuple):
         return require_finite(np.concatenate(solved, axis=1))
 
     def _solved(self, z: Array, rows: slice) -> Array:
-        """Find targets by Newton's method in an interval that shrinks, in the units x
-        of the component of the largest weight.
+        """Find targets by Newton's method in a shrinking interval, in the units x of
+        the component with the largest weight.
         """
         heaviest = self._every_units[int(np.argmax(self.weights))]
         several = not isinstance(self.units, Units)
@@ -212,7 +214,7 @@ class Predictive(NamedTuple):
             high = np.where(below, high, x)
             following = 0.5 * (low + high)
             if step < _NEWTON_STEPS:
-                with np.errstate(all="ignore"):  # such a step leaves the interval
+                with np.errstate(all="ignore"):  # this step leaves the interval
                     log_slope = (
                         self._log_density(standardised, slopes)
                         + 0.5 * (excess + z) ** 2
@@ -239,11 +241,11 @@ class Predictive(NamedTuple):
         return _log_sum(log_slopes - 0.5 * standardised**2, self.weights) - _LOG_ROOT
 
     def without_recalibration(self) -> "Predictive":
-        """Give the mixture alone."""
+        """Return the mixture without recalibration."""
         return self._replace(recalibration=None)
 
     def column(self, p: int) -> "Predictive":
-        """Give the distributions of one of several outputs, [N]."""
+        """Return the distributions of one of several outputs, [N]."""
         units = tuple(
             units_of_columns.column(p) for units_of_columns in self._every_units
         )
@@ -253,7 +255,7 @@ class Predictive(NamedTuple):
 
     @property
     def _every_units(self) -> tuple[Units, ...]:
-        """Those of each component."""
+        """The units of each component."""
         units = self.units
         return (units,) * len(self.weights) if isinstance(units, Units) else units
 
@@ -266,14 +268,14 @@ class Predictive(NamedTuple):
 
 
 class PredictiveOfColumns(NamedTuple):
-    """The distributions of several outputs, [N, P], each of which has components, units
-    and recalibration of its own; the methods are those of :class:`Predictive`.
+    """The distributions of several outputs, [N, P], each with its own components, units
+    and recalibration. The methods are the same as in :class:`Predictive`.
     """
 
-    columns: tuple[Predictive, ...]  #: Of each output, [N].
+    columns: tuple[Predictive, ...]  #: The distributions of each output, [N].
 
     def without_recalibration(self) -> "PredictiveOfColumns":
-        """Give the mixtures alone."""
+        """Return the mixtures without recalibration."""
         columns = tuple(column.without_recalibration() for column in self.columns)
         return PredictiveOfColumns(columns)
 
@@ -292,14 +294,14 @@ class PredictiveOfColumns(NamedTuple):
         return np.stack([column.quantiles(q) for column in self.columns], axis=1)
 
     def log_densities(self, y: Array) -> Array:
-        """Compute log densities of targets, [N, P]; NaN of NaN."""
+        """Compute log densities of targets, [N, P]; NaN for NaN."""
         pairs = zip(self.columns, y.T, strict=True)
         return np.stack(
             [column.log_densities(values) for column, values in pairs], axis=1
         )
 
     def normal_scores(self, y: Array) -> Array:
-        """Compute the normal scores of targets, [N, P]; NaN of NaN."""
+        """Compute the normal scores of targets, [N, P]; NaN for NaN."""
         pairs = zip(self.columns, y.T, strict=True)
         return np.stack(
             [column.normal_scores(values) for column, values in pairs], axis=1
@@ -307,7 +309,7 @@ class PredictiveOfColumns(NamedTuple):
 
 
 def require_finite(values: Array) -> Array:
-    """Let predictions pass if they are finite."""
+    """Return predictions if they are finite; otherwise raise an error."""
     if not np.isfinite(values).all():
         remedy = "The inputs are too large, or too far from the training rows."
         raise refusal("prediction", "NaN or infinity", "finite numbers", remedy)
@@ -315,8 +317,8 @@ def require_finite(values: Array) -> Array:
 
 
 def _normal_scores(standardised: Array, weights: Array) -> Array:
-    r"""Compute :math:`\Phi^{-1}(\sum_k w_k \Phi(z_k))` by the nearer tail, which is
-    precise.
+    r"""Compute :math:`\Phi^{-1}(\sum_k w_k \Phi(z_k))` from the nearer tail, for
+    precision.
     """
     tails = [
         np.tensordot(weights, ndtr(sign * standardised), 1) for sign in (1.0, -1.0)

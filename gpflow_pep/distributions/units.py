@@ -1,4 +1,4 @@
-"""The units in which a model has its targets, and the way back to the original ones."""
+"""The conversion of targets to the units of a model, and back to original units."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -24,16 +24,16 @@ class Units(NamedTuple):
 
        t = \sinh(e^{\tau} \operatorname{arsinh} g - \kappa),
 
-    which is the identity at :math:`\kappa = \tau = 0` (Jones & Pewsey 2009; as a warp
+    which is the identity if :math:`\kappa = \tau = 0` (Jones & Pewsey 2009; as a warp
     of GPs Rios & Tobar 2019).
 
-    :param scale: s.
-    :param offset: b.
-    :param logarithm: Whether the logarithm is taken.
-    :param skew: :math:`\kappa`; where it is above 0 and t is Gaussian, y is skewed to
-        the right.
-    :param tails: :math:`\tau`; where it is below 0 and t is Gaussian, y has heavier
-        tails.
+    :param scale: The scale s.
+    :param offset: The offset b.
+    :param logarithm: Whether the model is of log y.
+    :param skew: The skew :math:`\kappa`. If it is positive and t is Gaussian, y is
+        skewed to the right.
+    :param tails: The tails :math:`\tau`. If it is negative and t is Gaussian, y has
+        heavier tails.
     """
 
     scale: float = 1.0
@@ -44,7 +44,7 @@ class Units(NamedTuple):
 
     @classmethod
     def of_columns(cls, scale: Any, offset: Any, logarithm: bool = False) -> "Units":
-        """Give the units of columns, [P] each; of one column they are numbers."""
+        """Make the units of columns, [P] each; they are numbers for a single column."""
         if np.size(scale) == 1:
             scale = float(np.ravel(scale)[0])
             offset = float(np.ravel(offset)[0])
@@ -52,7 +52,7 @@ class Units(NamedTuple):
 
     @classmethod
     def of_scaler(cls, scaler: Mapping[str, Any]) -> "Units":
-        """Give the units by the attributes of a ``StandardScaler``."""
+        """Make the units from the attributes of a ``StandardScaler``."""
         num_columns = scaler["n_features_in_"]
         return cls.of_columns(
             scaler["scale_"] if scaler["with_std"] else np.ones(num_columns),
@@ -60,7 +60,7 @@ class Units(NamedTuple):
         )
 
     def column(self, p: int) -> "Units":
-        """Give the units of one of several columns."""
+        """Return the units of one of several columns."""
         fields = (self.scale, self.offset, self.skew, self.tails)
         scale, offset, skew, tails = (
             float(np.ravel(field)[p if np.size(field) > 1 else 0]) for field in fields
@@ -69,21 +69,21 @@ class Units(NamedTuple):
 
     @property
     def is_warped(self) -> bool:
-        """Whether t is not g."""
+        """Whether t differs from g."""
         return bool(np.any(self.skew) or np.any(self.tails))
 
-    @np.errstate(over="ignore")  # far out t is infinite
+    @np.errstate(over="ignore")  # far away t is infinite
     def transform(self, y: Array) -> Array:
-        """Change targets, which are above 0 where the logarithm is taken, to the
-        model's units.
+        """Convert targets to the model's units. They must be above 0 if the model is of
+        log y.
         """
         return np.sinh(self._bent(y)) if self.is_warped else self._standardised(y)
 
     @np.errstate(over="ignore")
     def inverse_transform(self, values: Array, axis: int = -1) -> Array:
-        """Change values of any shape to the original units.
+        """Convert values of any shape to original units.
 
-        :param axis: That of the outputs, where there are several.
+        :param axis: The axis of the outputs, if there are several.
         """
         if np.ndim(self.scale):
             values = np.moveaxis(values, axis, -1)
@@ -113,11 +113,11 @@ class Units(NamedTuple):
         )
 
     def moments(self, mean: Array, variance: Array) -> tuple[Array, Array]:
-        """Compute mean and variance of y from those of Gaussian t; of any t if y is
-        linear in it.
+        """Compute mean and variance of y from mean and variance of a Gaussian t, or of
+        any t if y is linear in t.
 
-        With the logarithm alone they are :math:`e^{m + v / 2}` and
-        :math:`(e^v - 1) e^{2 m + v}`, with a warp those of 25 nodes.
+        With the logarithm and no warp they are :math:`e^{m + v / 2}` and
+        :math:`(e^v - 1) e^{2 m + v}`; with a warp they are computed from 25 nodes.
         """
         if self.is_warped:
             nodes = NODES.reshape(-1, *[1] * np.ndim(mean))

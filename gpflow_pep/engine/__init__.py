@@ -1,7 +1,6 @@
-"""What the package computes with. Users import nothing from here; only the package
-does.
+"""The computations of the package. Only the package imports from here, not users.
 
-Its rooms, lowest first: each imports only from those before it.
+Its rooms, lowest first. Each imports only from the rooms before it.
 """
 
 from .refusals import imported_when_used
@@ -36,5 +35,6 @@ ROOMS = {
 }
 
 
-# Imported when first used: some rooms need no TensorFlow, and are used without it.
+# Imported when first used, because some rooms do not need TensorFlow and are used
+# without it.
 __getattr__ = imported_when_used(__name__, {room: f".{room}" for room in ROOMS})

@@ -1,4 +1,4 @@
-"""Files and folders that are written as a whole or not at all; files of others stay."""
+"""Files and folders that are written completely or not at all. Other files are kept."""
 
 import errno
 import json
@@ -17,8 +17,8 @@ from .refusals import refusal
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: What the folder of a saved estimator and of a scorer is described by: which versions
-#: wrote it, and which files it has.
+#: The files that describe the folders of a saved estimator and of a scorer: the
+#: versions that wrote the folder, and its files.
 MODEL = "model.json"
 SCORER = "scorer.json"
 _BEGIN = ".gpflow_pep-"
@@ -27,12 +27,13 @@ _END = ".unfinished"
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give the name of a new file to write, which replaces ``path`` when the block has
-    ended.
+    """Provide the name of a new file to write, which replaces ``path`` when the block
+    has ended.
 
-    Whenever the process ends, ``path`` is the old file or the new one, and whole. A
-    block that raises leaves the old file; a process that is killed leaves a hidden
-    folder beside it. What is no file, such as a pipe, is written as it is.
+    ``path`` is always the complete old or the complete new file, also if the process
+    ends. If the block raises an error, the old file stays. A process that is killed
+    leaves a hidden folder next to it. A path that is not a file, such as a pipe, is
+    written directly.
     """
     if path.exists() and not path.is_file():
         yield path
@@ -50,17 +51,17 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
-    """Give the name of a new folder to make, which replaces ``folder`` when the block
-    has ended.
+    """Provide the name of a new folder to make, which replaces ``folder`` when the
+    block has ended.
 
-    It is written beside, and two names are changed, one after the other; a process that
-    is killed between leaves both in a hidden folder beside, which :func:`check_present`
-    names. A folder that cannot be moved, such as a mounted volume, gets the new files
-    one by one; a process that is killed meanwhile leaves a folder that loaders refuse,
-    and that can be written again.
+    The new folder is written next to the old one, and then two names are changed, one
+    after the other. A process that is killed in between leaves both in a hidden folder
+    there, whose name is in the error of :func:`check_present`. A folder that cannot be
+    moved, such as a mounted volume, gets the new files one by one. A process that is
+    killed meanwhile leaves a folder that loaders refuse, and that can be written again.
 
-    :param description: The file that describes the folder, if any, which is replaced
-        last.
+    :param description: The file that describes the folder, if there is one. It is
+        replaced last.
     """
     folder = folder.resolve()
     beside = not folder.exists() or os.access(folder.parent, os.W_OK)
@@ -72,8 +73,8 @@ def _atomic_folder(folder: Path, description: str = "") -> Iterator[Path]:
 
 
 def _rename(new: Path, folder: Path) -> bool:
-    """Give a folder the name of another one; return whether that could be
-    moved away.
+    """Give a folder the name of another folder. Return whether the other folder could
+    be moved away.
     """
     old = new
     while True:
@@ -98,7 +99,7 @@ def _rename(new: Path, folder: Path) -> bool:
 
 
 def _move_files(new: Path, folder: Path, description: str) -> None:
-    """Replace the files of a folder by those of another, or none of them if
+    """Replace the files of a folder by the files of another folder, or none of them if
     that fails.
     """
     with only_writer(folder) as alone, _workplace(folder) as work:
@@ -111,9 +112,8 @@ def _move_files(new: Path, folder: Path, description: str) -> None:
                 "Write again when that process is done.",
             )
         try:
-            new = Path(
-                shutil.move(new, work / "next")
-            )  # copied, where it is on another volume
+            # A folder on another volume is copied.
+            new = Path(shutil.move(new, work / "next"))
         except shutil.Error as error:
             raise OSError(error.args[0][0][2]) from error
         (work / "old").mkdir()
@@ -139,7 +139,7 @@ def _move_files(new: Path, folder: Path, description: str) -> None:
 
 @contextmanager
 def _workplace(folder: Path) -> Iterator[Path]:
-    """Make a hidden folder of a new name in a folder, and remove it at the end."""
+    """Make a hidden folder with a new name in a folder, and remove it at the end."""
     with (
         tempfile.TemporaryDirectory(
             _END, _BEGIN, folder, ignore_cleanup_errors=True
@@ -150,17 +150,17 @@ def _workplace(folder: Path) -> Iterator[Path]:
 
 
 def unfinished_folders(folder: Path) -> list[Path]:
-    """Find the hidden folders of the processes that write in a folder, or were killed
-    there.
+    """Find the hidden folders of processes that write in a folder, or that were killed
+    while writing.
     """
     return sorted(path for path in folder.glob(f"{_BEGIN}*{_END}") if path.is_dir())
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[bool | None]:
-    """Find whether no other process is in this context with the folder; None where the
-    system does not show it (Windows, some networks). However the process ends, another
-    one can begin.
+    """Find whether no other process is in this context with the folder; None if the
+    system does not show it (Windows, some networks). Another process can begin as soon
+    as this process ends, in any way.
     """
     place = None
     alone = None
@@ -182,7 +182,7 @@ def only_writer(folder: Path) -> Iterator[bool | None]:
 
 
 def path_of(path: str | PathLike[str], remedy: str) -> Path:
-    """Give the path of a file or folder, if it can be one of this machine."""
+    """Return the path of a file or folder, if it can be on this machine."""
     expected = "a file or folder of this machine"
     try:
         place = Path(path)
@@ -191,18 +191,18 @@ def path_of(path: str | PathLike[str], remedy: str) -> Path:
     except (TypeError, ValueError, OSError) as error:
         got = f"{repr(path)[:80]}, which is not a path ({error})"
         raise refusal("path", got, expected, remedy) from error
-    if re.match(r"\w[\w+.-]+:/", str(path)) or not str(path):  # C:/ is no URL
+    if re.match(r"\w[\w+.-]+:/", str(path)) or not str(path):  # C:/ is not a URL
         raise refusal(str(path), "a URL" if str(path) else "no name", expected, remedy)
     return place
 
 
 @contextmanager
 def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[Path]:
-    """Give a folder to write, which appears when all is written; until then an earlier
-    one stays.
+    """Provide a folder to write, which appears when everything is written. Until then
+    an earlier folder stays.
 
-    :param description: The file that names the files of the folder; one with others is
-        refused.
+    :param description: The file that lists the files of the folder. A folder with other
+        files is refused.
     """
     folder = path_of(folder, "Choose another folder.").resolve()
     check_writable(
@@ -217,7 +217,7 @@ def replaced_folder(folder: str | PathLike[str], description: str) -> Iterator[P
 
 
 def check_writable(folder: Path, remedy: str) -> None:
-    """Make a folder if there is none, and check that files can be made in it."""
+    """Make a folder if it does not exist, and check that files can be written in it."""
     folder = path_of(folder, remedy)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -231,9 +231,7 @@ def check_writable(folder: Path, remedy: str) -> None:
 
 
 def files_in(folder: Path) -> set[str]:
-    """Name the files and links below a folder, but not what :func:`unfinished_folders`
-    have.
-    """
+    """List the files and links below a folder, without :func:`unfinished_folders`."""
     names = {
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
@@ -245,14 +243,14 @@ def files_in(folder: Path) -> set[str]:
 
 
 def written_files(folder: Path, description: str) -> set[str]:
-    """Name the files that this package wrote into a folder, by the
+    """List the files that this package wrote into a folder, according to the
     description in it.
     """
     try:
         content = json.loads((folder / description).read_text(encoding="utf-8"))
         ours = "gpflow_pep" in content["versions"]
         return set(content["files"]) if ours else set()
-    except Exception:  # whatever is there, it is not of this package
+    except Exception:  # the files are not from this package
         return set()
 
 
@@ -268,8 +266,8 @@ def check_replaceable(folder: Path, description: str, remedy: str) -> None:
 
 
 def remove_written(folder: Path, description: str) -> None:
-    """Remove the files that this package wrote into a folder, and folders that are
-    empty then.
+    """Remove the files that this package wrote into a folder, and folders that become
+    empty.
     """
     for name in files_in(folder) & written_files(folder, description):
         (folder / name).unlink()
@@ -279,7 +277,7 @@ def remove_written(folder: Path, description: str) -> None:
 
 
 def check_present(folder: Path, names: Collection[str], remedy: str) -> None:
-    """Refuse a folder that lacks one of some files."""
+    """Refuse a folder if one of some files is missing."""
     for name in names:
         if not (folder / name).is_file():
             hidden = (
@@ -300,10 +298,10 @@ def check_present(folder: Path, names: Collection[str], remedy: str) -> None:
 
 @contextmanager
 def undamaged(path: Path, expected: str, remedy: str) -> Iterator[None]:
-    """Refuse a file if reading it raises, whatever the error is."""
+    """Refuse a file if reading it raises any error."""
     try:
         yield
-    except Exception as error:  # NumPy's are of many types
+    except Exception as error:  # errors of NumPy have many types
         got = f"a file that is damaged or was changed ({error})"
         raise refusal(str(path), got, expected, remedy) from error
 
@@ -311,8 +309,10 @@ def undamaged(path: Path, expected: str, remedy: str) -> Iterator[None]:
 def read_arrays(
     path: Path, expected: str, remedy: str
 ) -> "dict[str, npt.NDArray[Any]]":
-    """Read arrays that NumPy wrote; refuse others than of finite numbers or words."""
-    import numpy as np  # the help of the command line needs none of it
+    """Read arrays that NumPy wrote; refuse arrays that do not have finite numbers or
+    words.
+    """
+    import numpy as np  # the help of the command line does not need NumPy
 
     with (
         undamaged(path, expected, remedy),

@@ -1,4 +1,4 @@
-"""scikit-learn's conventions on the models: fit, predict, and all that takes
+"""Estimators with scikit-learn's conventions: fit, predict, and what works on
 estimators.
 """
 

@@ -1,5 +1,5 @@
-"""The common part of the estimators: parameters, columns matched by name, what a fit
-leaves, and pickling.
+"""The common part of the estimators: parameters, matching of columns by name,
+attributes after a fit, and pickling.
 """
 
 import abc
@@ -41,8 +41,8 @@ from .single.parts import wants_near_rows
 from .single.settings import ModelSettings
 
 #: The functions that turn an estimator into its state and back while skops writes or
-#: reads the object around it: :mod:`gpflow_pep.estimators.saving`. None means as pickle
-#: does.
+#: reads the object around it: :mod:`gpflow_pep.estimators.saving`. None: the estimator
+#: is pickled as usual.
 DESCRIBE: ContextVar[Callable[["PEPEstimator"], dict[str, Any]] | None]
 DESCRIBE = ContextVar("DESCRIBE", default=None)
 RESTORE: ContextVar[Callable[[dict[str, Any]], dict[str, Any]] | None]
@@ -55,16 +55,16 @@ Fitted = TypeVar("Fitted", bound="PEPEstimator")
 class PEPEstimator(BaseEstimator, abc.ABC):
     """Models with the conventions of scikit-learn; base class of the estimators.
 
-    Parameters are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
+    For the parameters see :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
     """
 
     #: The class of the single models.
     single_model: ClassVar[type[SingleModel]]
-    #: The single models that are mixed, and how.
+    #: The single models, and how they are mixed.
     mixture_: Mixture | ColumnMixture
     n_features_in_: int
     feature_names_in_: AnyNDArray
-    #: Number of training rows that its files hold.
+    #: The number of training rows that files of the estimator hold.
     rows_held_: RowsHeld
 
     def __init__(
@@ -133,9 +133,9 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         """Train the models, and return the inputs of the rows, [N, D]."""
 
     def _settings(self, **others: Any) -> ModelSettings:
-        """Give the parameters as settings.
+        """Return the parameters as settings.
 
-        :param others: ModelSettings that are no parameters.
+        :param others: Settings that are not parameters of the estimator.
         """
         names = vars(ModelSettings()).keys() & self.get_params(deep=False).keys()
         own = {name: getattr(self, name) for name in names}
@@ -222,7 +222,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     def components_(self) -> tuple[Any, ...]:
         """The models that are mixed: one or several
         :class:`~gpflow_pep.estimators.single.model.SingleModel`. If y has several
-        columns, and each has models of its own, they are mixtures.
+        columns with separate models, the components are mixtures.
         """
         return self.mixture_.components
 
@@ -290,8 +290,8 @@ class PEPEstimator(BaseEstimator, abc.ABC):
     @property
     def num_inducing_(self) -> int:
         """The number of inducing variables of the component with the largest weight. An
-        exact component has as many as there are distinct rows. Several latent functions
-        have this number each.
+        exact component has as many as there are distinct rows. With several latent
+        functions, each has this number.
         """
         check_is_fitted(self)
         return self.mixture_.heaviest.num_inducing
@@ -323,7 +323,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         weight of at least .2 or with the largest weight.
 
         :param X: Inputs, [N, D].
-        :raises ValueError: If the columns are not those that the model was trained on.
+        :raises ValueError: If the columns differ from the columns in training.
         """
         rows = self.checked_inputs(X)
         return self.mixture_.far_rows(rows)
@@ -363,7 +363,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return rows
 
     def __getstate__(self) -> dict[str, Any]:
-        """Describe the estimator for skops, or give its attributes."""
+        """Describe the estimator for skops, or return its attributes."""
         describe = DESCRIBE.get()
         if describe is not None:
             return describe(self)

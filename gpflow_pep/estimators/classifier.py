@@ -34,12 +34,14 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
     Labels are words, whole numbers or booleans. By default, the classifier mixes
     several models (:mod:`gpflow_pep.estimators.recipe.classes`). All mixed models use
     the values that you set for ``inputs``, ``ard``, ``standardize``, ``likelihood``,
-    and ``kernel`` if it is "matern52", "rbf" or "additive". If you set another kernel,
-    or ``num_inducing``, ``alpha``, ``inducing`` or ``batch_size``, the classifier
-    trains a single model. ``summary()`` shows which setting selected it.
+    and ``kernel`` if it is "matern52", "rbf" or "additive". If a parameter is "auto",
+    each mixed model has its own value. If you set another kernel, or ``num_inducing``,
+    ``alpha``, ``inducing`` or ``batch_size``, the classifier trains a single model.
+    ``summary()`` shows which setting selected it.
 
     In each model all latent functions share the kernel and the inducing points, because
-    separate ones would multiply the work and each would be learnt from fewer rows.
+    separate kernels and points would multiply the work, and each would be learnt from
+    fewer rows.
 
     :param likelihood: The likelihood of the labels. "bernoulli" (probit) is for two
         classes; "softmax" is for any number. "multiclass" is RobustMax: the label is
@@ -58,8 +60,8 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         (:func:`~gpflow_pep.training.ensemble_with_near_labels`). 0 or None switches
         near rows off.
     :param max_seconds: The time limit of a fit in seconds. If the classifier may use
-        near rows, it spends a quarter of this time on them. With minibatches it takes
-        the same time again.
+        near rows, it spends a quarter of this time on them. With minibatches, near rows
+        can take up to ``max_seconds`` in addition.
     :param kernel: The kernel. This parameter and all others are as in
         :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`, and so are the
         attributes after ``fit``, which also sets ``classes_``. If ``near_rows_`` is not
@@ -183,9 +185,10 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         """Predict the most probable class of each row.
 
         :param X: Inputs, [N, D].
-        :raises ValueError: If the columns are not those that the model was trained on.
+        :raises ValueError: If the columns differ from the columns in training.
         """
-        best = np.argmax(self.predict_proba(X), axis=1)  # refuses what is not fitted
+        # This refuses an unfitted estimator.
+        best = np.argmax(self.predict_proba(X), axis=1)
         return np.asarray(self.classes_[best])
 
     @cuts_reported()
@@ -195,7 +198,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         The probability of a class is its tilted integral at power 1.
 
         :param X: Inputs, [N, D].
-        :raises ValueError: If the columns are not those that the model was trained on.
+        :raises ValueError: If the columns differ from the columns in training.
         """
         rows = self.checked_inputs(X)
         return self.mixture_.probabilities(rows)
@@ -230,7 +233,7 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     """Compute the log probability of the label of each row, [N].
 
     :raises ValueError: If a label is not one of the classes, or if the number of labels
-        is not that of the rows.
+        differs from the number of rows.
     """
     y = filled(y)
     refuse_missing(y, "label")

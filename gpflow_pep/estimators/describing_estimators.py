@@ -32,7 +32,7 @@ MODELS: dict[str, Any] = {
 }
 _PARTS = ("kernel", "likelihood", "inducing_variable")
 _OF_POINTS = ("chunk_size", "num_latent_gps", "reset_sites")
-#: Of a model, the arguments beside data, parts and alpha.
+#: The arguments of a model other than data, parts and alpha.
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "PEPRegression": ("chunk_size",),
     "PEP": _OF_POINTS,
@@ -56,7 +56,7 @@ _SCALER = (
     "n_samples_seen_",
     "n_features_in_",
 )
-#: What describes how the components of a mixture, or those of columns, are mixed.
+#: The names of what describes how components, of a mixture or of columns, are mixed.
 _MIXTURE = "lines", "weights", "mean_weights", "recalibration"
 _COLUMNS = "lines", "places", "known_places"
 
@@ -64,16 +64,16 @@ _COLUMNS = "lines", "places", "known_places"
 def describe_estimator(
     estimator: PEPEstimator, describe: Describer
 ) -> dict[str, Described]:
-    """Describe an estimator, fitted or not; refuse a part that loading could not give
-    back.
+    """Describe an estimator, fitted or not; refuse parts that loading could not
+    restore.
     """
     name = type(estimator).__name__
     if type(estimator) is not ESTIMATORS.get(name):
         raise refusal(
             "estimator",
             f"a {name}",
-            "a PEPRegressor or PEPClassifier, because a class derived from them is"
-            " not known when it is loaded",
+            "a PEPRegressor or PEPClassifier, because classes that are derived from"
+            " these cannot be loaded",
             "Save the estimator that it contains, or use pickle.",
         )
     parameters = estimator.get_params(deep=False).items()
@@ -96,8 +96,8 @@ def describe_estimator(
 
 
 def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEstimator:
-    """Construct the estimator that was described; errors of a changed one are of any
-    type.
+    """Construct the estimator that was described. If the description was changed, the
+    error can have any type.
     """
     if described["class"] not in ESTIMATORS:
         raise ValueError(f"{described['class']} is not a known estimator")
@@ -136,14 +136,16 @@ def _construct_mixture(
     kind: type[SingleModel], described: dict[str, Described], load: Loader
 ) -> Any:
     if "columns" in described:
-        parts = [_construct_mixture(kind, each, load) for each in described["columns"]]
+        mixtures = [
+            _construct_mixture(kind, item, load) for item in described["columns"]
+        ]
         values = {name: load(described[name]) for name in _COLUMNS}
-        return ColumnMixture(tuple(parts), **values)
+        return ColumnMixture(tuple(mixtures), **values)
     mixed = load(described["mixed"])
     if mixed["recalibration"] is not None:
         mixed["recalibration"] = Recalibration(**mixed["recalibration"])
     settings = _construct_settings(described["settings"], load)
-    singles = [_construct_single(kind, each, load) for each in described["components"]]
+    singles = [_construct_single(kind, item, load) for item in described["components"]]
     return Mixture(tuple(singles), settings, **mixed)
 
 
@@ -164,7 +166,7 @@ def _construct_settings(described: dict[str, Described], load: Loader) -> ModelS
 
 
 def _describe_single(single: SingleModel, describe: Describer) -> dict[str, Described]:
-    _ = single.posterior  # computed first, as it can move sites a little
+    _ = single.posterior  # computed first, because this can move sites a little
     described: dict[str, Described] = {
         "settings": _describe_settings(single.settings, describe),
         "num_iterations": describe(single.num_iterations, "num_iterations"),
@@ -201,12 +203,12 @@ def _construct_single(
 def _construct_ensemble(described: dict[str, Described], load: Loader) -> Ensemble:
     models = [_construct_model(component, load) for component in described["models"]]
     near = [values and NearRows(*values) for values in described["near"]]
-    parts = [models[place] for place in described["components"]]
-    return Ensemble(parts, load(described["weights"]), near=near)
+    members = [models[place] for place in described["components"]]
+    return Ensemble(members, load(described["weights"]), near=near)
 
 
 def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Described]:
-    """Describe a mixture; a model that is there with and without near rows is written
+    """Describe an ensemble. A model that is used with and without near rows is written
     once.
     """
     models = list({id(model): model for model in mixed.models}.values())
@@ -238,7 +240,7 @@ def _check_single_same(loaded: SingleModel, original: SingleModel) -> None:
 
 
 def describe_scaler(scaler: Any, describe: Describer) -> Described:
-    """Describe what changes inputs to a model's units."""
+    """Describe the scaler of inputs to a model's units."""
     if isinstance(scaler, YeoJohnson):
         return describe(scaler, "scaler")
     return {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
@@ -322,7 +324,7 @@ def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
 
 
 def _describe_targets(Y: AnyNDArray, describe: Describer) -> Described:
-    """Describe targets; where some are missing, with a number in their place."""
+    """Describe targets; missing targets are replaced by a number."""
     there = ~np.isnan(Y)
     if there.all():
         return describe(Y, "data")
@@ -333,14 +335,14 @@ def _describe_targets(Y: AnyNDArray, describe: Describer) -> Described:
 
 
 def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
-    if "targets" not in described:  # all were observed
+    if "targets" not in described:  # all targets were observed
         return load(described)
     return np.where(load(described["observed"]), load(described["targets"]), np.nan)
 
 
 def _variables_of(model: GPModel) -> dict[str, str]:
-    """Find the variables that are no parameters: the path of each by its name in the
-    files.
+    """Find the variables that are not parameters: a dictionary from the name in the
+    files to the path of the variable.
     """
     if isinstance(model, PEP):
         return {

@@ -62,8 +62,8 @@ def export_numpy(
 
 def why_no_scorer(estimator: Any) -> str:
     """
-    Give the reason why :func:`export_numpy` refuses a fitted estimator, or why the
-    scorer would not have all its predictions; empty where it has them.
+    Return the reason why :func:`export_numpy` refuses a fitted estimator, or why the
+    scorer would lack some of its predictions; empty if there is no such reason.
     """
     try:
         noise = Scorer(_scorer_files(estimator)).noise
@@ -77,27 +77,27 @@ def why_no_scorer(estimator: Any) -> str:
 
 
 def _scorer_files(estimator: Any) -> SavedFiles:
-    """Describe a fitted estimator, for :class:`~gpflow_pep.scoring.Scorer`; refuse
-    others.
+    """Describe a fitted estimator for :class:`~gpflow_pep.scoring.Scorer`; refuse
+    estimators that it cannot predict with.
     """
     steps = _steps_of(estimator)
-    first = steps[0]
+    encoder = steps[0]
     last = steps[-1]
     scalers = [step for step in steps if type(step) is StandardScaler]
-    names = getattr(first, "feature_names_in_", None)
+    names = getattr(encoder, "feature_names_in_", None)
     describe = Describer(values=True)
     mixture = last.mixture_
     columns = conventions = None
-    if isinstance(first, TableEncoder):
-        columns = _columns(first)
-        conventions = first.conventions and first.conventions._asdict()
+    if isinstance(encoder, TableEncoder):
+        columns = _columns(encoder)
+        conventions = encoder.conventions and encoder.conventions._asdict()
     content = {
-        "components": [_component(each, describe) for each in mixture.components],
+        "components": [_component(single, describe) for single in mixture.components],
         "mixed": describe_mixing(mixture, describe),
         "scalers": [describe_scaler(scaler, describe) for scaler in scalers],
         "columns": columns,
         "conventions": conventions,
-        "num_columns": first.n_features_in_,
+        "num_columns": encoder.n_features_in_,
         "names": None if names is None else [str(name) for name in names],
         "labels": describe(getattr(last, "classes_", None), "classes_"),
         "training_rows": last.rows_held_.in_scorer(),
@@ -106,8 +106,8 @@ def _scorer_files(estimator: Any) -> SavedFiles:
 
 
 def _steps_of(estimator: Any) -> list[Any]:
-    """Give the steps of a pipeline, or an estimator alone: the encoder of a table,
-    scalers and a fitted estimator; refuse others.
+    """Return the encoder of a table, the scalers and the fitted estimator of a
+    pipeline, or an estimator alone; refuse other steps.
     """
     steps = [estimator]
     if isinstance(estimator, Pipeline):
@@ -117,7 +117,7 @@ def _steps_of(estimator: Any) -> list[Any]:
     if type(last) not in (PEPRegressor, PEPClassifier):
         expected = "a PEPRegressor or PEPClassifier, or a pipeline that ends with one"
         raise refusal(
-            "estimator", f"a {type(last).__name__}", expected, "Export such an object."
+            "estimator", f"a {type(last).__name__}", expected, "Export one of these."
         )
     check_is_fitted(last)
     if getattr(last, "n_outputs_", 1) > 1:
@@ -144,9 +144,7 @@ def _steps_of(estimator: Any) -> list[Any]:
 
 
 def _component(single: SingleModel, describe: Describer) -> Described:
-    """Describe one of the models that are mixed: its inputs, its posterior, and its
-    targets.
-    """
+    """Describe one of the mixed models: its inputs, its posterior, and its targets."""
     return {
         "inputs": describe_scaler(single.scaler, describe),
         "ensemble": describe_posterior(single.posterior, describe),

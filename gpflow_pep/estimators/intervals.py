@@ -1,19 +1,21 @@
 r"""Intervals whose width is corrected by rows that were left out of the prediction.
 
-A predictive distribution F that is too narrow or too wide is so at rows that it was not
-trained on. Their targets have the scores :math:`z_n = |\Phi^{-1}(F_{-n}(y_n))|`, which
-for a Gaussian are :math:`|y_n - m_n| / s_n`. With the conformal quantile
+Rows that were not used in training show whether a predictive distribution F is too
+narrow or too wide. Their targets have the scores
+:math:`z_n = |\Phi^{-1}(F_{-n}(y_n))|`, which for a Gaussian are
+:math:`|y_n - m_n| / s_n`. With the conformal quantile
 
 .. math::
 
     z = \text{the } \lceil (N + 1) c \rceil \text{-th smallest of } z_1, \ldots, z_N
 
-in the place of the Gaussian one, an interval from the quantile :math:`\Phi(-z)` to
-:math:`\Phi(z)` holds a new target with a probability of at least c where the scores of
+instead of the Gaussian quantile, an interval from the quantile :math:`\Phi(-z)` to
+:math:`\Phi(z)` contains a new target with a probability of at least c if the scores of
 all N + 1 rows are exchangeable, whatever the distribution of the rows (distributional
-conformal prediction: Chernozhukov, Wüthrich & Zhu, PNAS 2021). That is so if F was
-trained on other rows than the N. Here F is trained on the other folds (cross-conformal
-prediction, Vovk 2015), so that the probability is about c and not guaranteed.
+conformal prediction: Chernozhukov, Wüthrich & Zhu, PNAS 2021). The scores are
+exchangeable if F was trained on none of the N rows. Here F is trained on the other
+folds (cross-conformal prediction, Vovk 2015), so the probability is about c but not
+guaranteed.
 """
 
 from collections.abc import Callable
@@ -78,10 +80,10 @@ def fold_scores(
     train: Callable[[AnyNDArray, AnyNDArray], Any], X: AnyNDArray, Y: AnyNDArray
 ) -> AnyNDArray:
     """
-    Compute the score of each row by models that are trained on the other folds, but for
-    copies of its rows: [N], or of several outputs [N, P].
+    Compute the score of each row with a model that is trained on the other folds,
+    without copies of rows in this fold: [N], or [N, P] for several outputs.
 
-    :param train: Trains a mixture on inputs and targets [N, P].
+    :param train: A function that trains a mixture on inputs and targets [N, P].
     :param X: Inputs in original units, [N, D].
     :param Y: Targets in original units, [N, P].
     :raises ValueError: If there are fewer rows than folds.
@@ -90,16 +92,16 @@ def fold_scores(
     scores = np.empty(y.shape)
     copies = copies_of(X, Y)
     for train_rows, test in KFold(NUM_FOLDS, shuffle=True, random_state=0).split(X):
-        others = train_rows[~np.isin(copies[train_rows], copies[test])]
-        mixture = train(X[others], Y[others])
+        kept = train_rows[~np.isin(copies[train_rows], copies[test])]
+        mixture = train(X[kept], Y[kept])
         scores[test] = np.abs(mixture.predictive(X[test]).normal_scores(y[test]))
     return scores
 
 
 def conformal_score(scores: AnyNDArray, coverage: float) -> float:
     """
-    Find the score below which a fraction of rows lies, with the correction for one row
-    more; refuse a fraction that is too large for so few rows.
+    Find the score below which a fraction of rows lies, corrected for the new row.
+    Refuse a fraction that is too large for this number of rows.
     """
     N = len(scores)
     place = max(int(np.ceil((N + 1) * coverage - 1e-9)), 1)

@@ -41,12 +41,12 @@ class PEPRegressor(TargetPredictions):
         mean, std = model.predict(X_new, return_std=True)
 
     By default and up to 1000 rows, the estimator mixes several exact Gaussian
-    processes. With more rows, exact ones on a part of the rows only choose the
-    transforms, and one model is trained on all rows
+    processes. With more rows, exact models of 600 rows only choose how inputs and
+    targets are transformed, and one model is then trained on all rows
     (:mod:`gpflow_pep.estimators.recipe.regression`). All mixed models use the values
     that you set for ``noise``, ``warp``, ``inputs``, ``ard``, ``standardize``,
     ``time``, ``likelihood="log_normal"``, and ``kernel`` if it is "matern52", "rbf" or
-    "additive".
+    "additive". If a parameter is "auto", each mixed model has its own value.
 
     If you set another kernel or likelihood, or ``num_inducing``, ``alpha``,
     ``objective``, ``inducing`` or ``batch_size``, the estimator trains a single model:
@@ -62,22 +62,22 @@ class PEPRegressor(TargetPredictions):
     :param noise: The variance of Gaussian noise: "constant", or "varying", which
         depends on the inputs (:class:`~gpflow_pep.likelihoods.LogLinear`). "auto"
         selects "constant" for a single model.
-    :param warp: Whether targets are bent by a sinh-arcsinh transform
-        (:class:`~gpflow_pep.distributions.Units`), which an exact model of at most 600
-        rows chooses. Each column of y has its own transform. "auto" selects False for a
-        single model.
+    :param warp: Whether to bend the targets by a sinh-arcsinh transform
+        (:class:`~gpflow_pep.distributions.Units`), whose skew and tails an exact model
+        of at most 600 rows chooses. Each column of y has its own transform. "auto"
+        selects False for a single model.
     :param inputs: How inputs are scaled: "standard" standardises them; "yeo-johnson"
         also bends each column so that it is nearly Gaussian
         (:class:`~gpflow_pep.distributions.YeoJohnson`). "auto" selects "standard" for a
         single model.
     :param ard: Whether a kernel that is chosen by name has a lengthscale for each input
         (True) or one for all inputs (False). A number, for example 0.7, gives each
-        input its lengthscale and sets the prior standard deviation of the log
-        lengthscales around their mean.
+        input a lengthscale and adds a prior: the number is the standard deviation of
+        the log lengthscales around their mean.
     :param num_inducing: The number of inducing points, at most the number of distinct
-        rows. "auto" starts with 25 or 100 and adds points as long as that improves
-        predictions of left-out rows (:mod:`gpflow_pep.training.fitting.points`); with
-        minibatches it selects 100.
+        rows. "auto" starts with 25 points (with 1000 rows or more usually 100) and adds
+        points as long as that improves predictions of left-out rows
+        (:mod:`gpflow_pep.training.fitting.points`); with minibatches it selects 100.
     :param alpha: The power, in [0, 1]: 0 is variational inference, 1 is EP (FITC).
         "mix" mixes models at 0, 0.5 and 1
         (:func:`~gpflow_pep.training.ensemble_of_powers`). "auto" does the same if the
@@ -91,16 +91,17 @@ class PEPRegressor(TargetPredictions):
         Gaussian noise on log y; "poisson" or "negative_binomial" for counts, with the
         rate exp(f); "tobit" for y [N, 2] with a limit for each row
         (:class:`~gpflow_pep.likelihoods.Tobit`); or a GPflow likelihood of one latent
-        function, which is copied. Bounds of a GPflow likelihood, and noise that is not
-        trained, are in units of y. Noise that is trained starts in units of the model.
-        With several columns, each column gets its own copy of this likelihood, or the
-        one that ``PerOutput`` gives it.
-    :param inducing: The initial inducing points: "kmeans", "random" or
-        "greedy_variance"; or points [M, D] or GPflow's inducing variables, in units of
-        the scaled inputs. "rows" fixes the points at all rows, or at ``num_inducing``
-        k-means centres, and does not train them. With all rows, Gaussian noise and the
-        kernel "rbf", "matern52" or "additive", the model is then an exact Gaussian
-        process.
+        function, which is copied. If you pass a GPflow likelihood, its bounds are in
+        units of y, and so is noise that is not trainable. The initial value of
+        trainable noise is in units of the standardised targets. With several columns,
+        each column gets its own copy of this likelihood, or the one that ``PerOutput``
+        gives it.
+    :param inducing: The initial inducing points: "kmeans", "random", "greedy_variance",
+        an array of points [M, D], or an inducing variable of GPflow. Points are in
+        units of the scaled inputs. "rows" fixes the points at all rows, or at
+        ``num_inducing`` k-means centres, and does not train them. With all rows,
+        Gaussian noise and the kernel "rbf", "matern52" or "additive", the model is then
+        an exact Gaussian process.
     :param num_latent: The number of latent functions that the columns of y are mixtures
         of (:func:`~gpflow_pep.training.starts.mixing.coregionalization`). 0 makes the
         columns independent; they share the kernel and the noise. None lets left-out
@@ -119,9 +120,9 @@ class PEPRegressor(TargetPredictions):
         nearest, and uses them if that improves predictions of left-out rows
         (:func:`~gpflow_pep.training.ensemble_with_near_rows`). 0 or None switches near
         rows off.
-    :param standardize: Whether inputs are standardised, and also targets if noise is
-        added to f (Gaussian, Student's t, Tobit). Arguments and predictions are in
-        original units in any case.
+    :param standardize: Whether to standardise the inputs, and also the targets if the
+        likelihood adds noise to f (Gaussian, Student's t, Tobit). Arguments and
+        predictions are in original units in any case.
     :param max_iterations: The largest number of L-BFGS steps, or of passes over the
         rows with minibatches.
     :param max_seconds: The time limit of a fit in seconds, for all columns of y
@@ -131,26 +132,31 @@ class PEPRegressor(TargetPredictions):
         once. "auto" uses minibatches of 1000 above 100 000 rows.
     :param random_state: A seed, a ``numpy.random.default_rng(seed)`` or a
         ``RandomState``. It sets the random choices of rows, inducing points and
-        batches.
+        batches. None makes other choices in each fit.
     :param warm_start: Whether the next ``fit`` starts from the parameters of the last
         one.
     :param verbose: Whether to show a progress bar on stderr.
 
-    Attributes after ``fit``: ``mixture_`` mixes ``components_``, one or several models
-    (:class:`~gpflow_pep.estimators.single.model.SingleModel`), with ``weights_``,
-    ``mean_weights_`` and ``recalibration_``. ``n_outputs_`` and
-    ``target_names_`` are the number and the names of the columns of y. ``model_`` is
-    the GPflow model, or an :class:`~gpflow_pep.training.Ensemble` if powers are mixed.
-    ``near_rows_`` is the number of near rows that predictions use. ``rows_held_``
-    counts the training rows that the files of :func:`save_estimator` and
-    :func:`export_numpy` hold (:class:`~gpflow_pep.estimators.rows_held.RowsHeld`).
-    ``posterior_`` predicts in the model's units. ``alpha_scores_`` are the scores of
-    several powers (nats per row, without near rows; None for one power).
-    ``n_features_in_`` and ``feature_names_in_`` describe the inputs. ``kernel_``,
-    ``likelihood_``, ``inducing_variable_``, ``num_inducing_``, ``alpha_``, ``n_iter_``
-    and ``record_`` describe the component with the largest weight. ``record_`` comes
-    from :func:`~gpflow_pep.training.maximise`; it is None after training with
-    minibatches and after loading.
+    Attributes after ``fit``:
+
+    * ``mixture_``: the mixture of the models ``components_``
+      (:class:`~gpflow_pep.estimators.single.model.SingleModel`), which may be only one
+      model, with ``weights_``, ``mean_weights_`` and ``recalibration_``.
+    * ``n_features_in_`` and ``feature_names_in_``: the number and the names of the
+      inputs. ``n_outputs_`` and ``target_names_``: the number and the names of the
+      columns of y.
+    * ``model_``: the GPflow model, or an :class:`~gpflow_pep.training.Ensemble` if
+      powers are mixed. ``posterior_`` predicts in its units.
+    * ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``num_inducing_``,
+      ``alpha_``, ``n_iter_`` and ``record_``: the parts and the training of the
+      component with the largest weight. ``record_`` is the result of
+      :func:`~gpflow_pep.training.maximise`; it is None after training with minibatches
+      and after loading.
+    * ``alpha_scores_``: the scores of several powers, in nats per row, without near
+      rows; None for one power.
+    * ``near_rows_``: the number of near rows that predictions use.
+    * ``rows_held_``: how many training rows the files of :func:`save_estimator` and
+      :func:`export_numpy` hold (:class:`~gpflow_pep.estimators.rows_held.RowsHeld`).
 
     .. seealso:: :class:`PEPClassifier`, :doc:`/estimators`, :doc:`/interpreting`, and
         :ref:`how-long`.
@@ -280,7 +286,7 @@ class PEPRegressor(TargetPredictions):
 
     @property
     def mean_weights_(self) -> AnyNDArray:
-        """The weights of the components' means, [K], of sum 1."""
+        """The weights of the components' means, [K]; their sum is 1."""
         check_is_fitted(self)
         return self.mixture_.mean_weights
 

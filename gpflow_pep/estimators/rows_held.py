@@ -13,8 +13,8 @@ from ..engine.refusals import counted
 from ..training.choosing.ensemble import components, near_rows
 from .single.model import SingleModel
 
-#: A point is a row if each input differs by less than this part of its standard
-#: deviation: a table has no more digits.
+#: An inducing point counts as a row if each input differs by less than this fraction of
+#: its standard deviation. Tables rarely have more digits.
 SAME = 1e-6
 
 
@@ -26,30 +26,30 @@ class RowsHeld(NamedTuple):
     trained, or that are centres of several rows, are not rows.
     """
 
-    training: int  #: Rows that the estimator was given, copies of rows among them.
-    model: int  #: Those in the folder of ``save_estimator``.
-    scorer: int  #: Those in the folder of ``export_numpy``.
+    training: int  #: The number of rows in the call of ``fit``, copies included.
+    model: int  #: The number of rows in the folder of ``save_estimator``.
+    scorer: int  #: The number of rows in the folder of ``export_numpy``.
 
     def in_model(self, folder: str = "it") -> str:
-        """Word how many are in the folder of ``save_estimator``."""
+        """Write how many rows are in the folder of ``save_estimator``."""
         return self._in_words(self.model, folder)
 
     def in_scorer(self, folder: str = "it") -> str:
-        """Word how many are in the folder of ``export_numpy``."""
+        """Write how many rows are in the folder of ``export_numpy``."""
         return self._in_words(self.scorer, folder)
 
-    def _in_words(self, number: int, folder: str) -> str:
+    def _in_words(self, count: int, folder: str) -> str:
         rows = counted(self.training, "training row")
-        verb = "is" if number == 1 else "are"
-        return f"{number} of {rows} {verb} in {folder}"
+        verb = "is" if count == 1 else "are"
+        return f"{count} of {rows} {verb} in {folder}"
 
 
 def count_rows_held(singles: Iterable[SingleModel], X: AnyNDArray) -> RowsHeld:
     """Count the training rows that the files of fitted models hold, each row once.
 
     :param singles: The models.
-    :param X: The inputs that they were trained on, [N, D], in original units. Rows of
-        which nothing is known (NaN) are no training rows.
+    :param X: The inputs that they were trained on, [N, D], in original units. Rows that
+        have only NaN do not count.
     """
     X = X[~np.isnan(X).any(axis=1)]
     in_model = np.zeros(len(X), dtype=bool)
@@ -70,7 +70,9 @@ def count_rows_held(singles: Iterable[SingleModel], X: AnyNDArray) -> RowsHeld:
 
 
 def _points_of(model: GPModel, num_inputs: int) -> AnyNDArray:
-    """Give all that a model's inducing variables have of the shape of rows, [M, D]."""
+    """Collect the arrays of a model's inducing variables that have the shape of rows,
+    [M, D].
+    """
     variables: Any = getattr(model, "inducing_variable", None)
     parameters = () if variables is None else variables.parameters
     arrays = [np.asarray(parameter) for parameter in parameters]
@@ -79,7 +81,7 @@ def _points_of(model: GPModel, num_inputs: int) -> AnyNDArray:
 
 
 def _are_among(X: AnyNDArray, points: AnyNDArray) -> npt.NDArray[np.bool_]:
-    """Find which rows X, [N, D], are among points, [M, D]."""
+    """Mark the rows of X, [N, D], that are among points, [M, D]."""
     if len(X) == 0 or len(points) == 0:
         return np.zeros(len(X), dtype=bool)
     spread = np.std(X, axis=0)

@@ -37,9 +37,9 @@ from .rows_held import RowsHeld
 from .separate import SeparateRegressors
 from .single.describing import Described, Describer, Loader, cannot_save
 
-#: What files may name beside what skops trusts: scikit-learn's estimators, numbers,
-#: words, and elementwise functions of NumPy and SciPy. Nothing here runs code of a file
-#: or reads another one.
+#: What files may refer to, in addition to the types that skops trusts: scikit-learn's
+#: estimators, numbers, words, and elementwise functions of NumPy and SciPy. None of
+#: these runs code from a file or reads another file.
 _PUBLIC = [
     *ESTIMATORS.values(),
     SeparateRegressors,
@@ -99,15 +99,15 @@ def save_estimator(
         :func:`~gpflow_pep.compare.service.promised_scores` computes them, for
         ``gpflow-pep score``.
     :raises ValueError: If the estimator is not fitted or does not contain an estimator
-        of this package; if it has functions of the user, or other parts that loading
-        could not restore; or if the folder has other files.
+        of this package; if it contains functions of the user, or other parts that
+        loading could not restore; or if the folder has other files.
     """
     saved, originals = _describe(estimator)
     if promised:
         saved.content["promised"] = list(promised)
     try:
         loaded = _construct_all(saved)
-    except Exception as error:  # of a constructor of the user's
+    except Exception as error:  # from a constructor of the user
         got = f"a part that cannot be made again ({error})"
         expected = "constructors that take what"
         raise cannot_save("estimator", got, f"{expected} their objects keep") from error
@@ -157,7 +157,7 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
             expected,
             "Import the module before, because loading does not import modules.",
         ) from error
-    # Whatever the error is: files that save_estimator wrote raise none.
+    # Any error is caught, because files that save_estimator wrote do not raise errors.
     except Exception as error:
         raise refusal(
             str(folder),
@@ -169,8 +169,11 @@ def load_estimator(folder: str | PathLike[str]) -> Any:
 
 
 def _describe(estimator: Any) -> tuple[SavedFiles, list[PEPEstimator]]:
-    """Describe our estimators in an object; skops describes what is around them."""
-    from skops import io  # takes a second, and only those who save or load need it
+    """Describe the estimators of this package in an object; skops describes the
+    rest.
+    """
+    # This import takes a second, and only saving and loading need it.
+    from skops import io
 
     if not isinstance(estimator, BaseEstimator):
         raise _not_ours(f"a {type(estimator).__name__}")
@@ -198,15 +201,14 @@ def _describe(estimator: Any) -> tuple[SavedFiles, list[PEPEstimator]]:
         raise _not_ours(f"a {type(estimator).__name__}")
     _check_types(pipeline)
     content = {"estimators": descriptions, "gpflow_config": _config()}
-    content = json.loads(
-        json.dumps(content, allow_nan=False)
-    )  # as reading it will give it
+    # In the form in which it will be read.
+    content = json.loads(json.dumps(content, allow_nan=False))
     return SavedFiles(content, describe.arrays, pipeline), originals
 
 
 def _construct_all(saved: SavedFiles) -> list[PEPEstimator]:
-    """Construct our estimators, in the order of their descriptions: they may share
-    parts.
+    """Construct the estimators of this package, in the order of their descriptions,
+    because they may share parts.
     """
     load = Loader(saved.arrays)
     return [
@@ -216,7 +218,9 @@ def _construct_all(saved: SavedFiles) -> list[PEPEstimator]:
 
 
 def _construct(saved: SavedFiles, estimators: list[PEPEstimator]) -> Any:
-    """Construct what skops wrote, with our estimators in their places."""
+    """Construct what skops wrote, and put the estimators of this package in their
+    places.
+    """
     from skops import io
 
     _check_types(saved.pipeline)

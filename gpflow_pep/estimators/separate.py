@@ -29,13 +29,14 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     all columns together.
 
     :param estimator: A regressor of one column that also predicts standard deviations.
-    :param max_seconds: The time limit in seconds for all columns together, if the
-        estimator has a limit; None keeps the limit of the estimator for each column.
+    :param max_seconds: The time limit in seconds for all columns together, for an
+        estimator that has ``max_seconds``. None keeps the estimator's own limit for
+        each column.
     """
 
     estimators_: list[Any]
-    #: How many training rows the files of our estimators hold, each row once;
-    #: None: the estimators are others.
+    #: How many training rows the files of the estimators hold, each row once; None if
+    #: they are not estimators of this package.
     rows_held_: RowsHeld | None
     target_names_: list[str] | None
 
@@ -64,7 +65,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
             fitted.append(clone(estimator).fit(rows, column[there], **options))
         held = None
         if all(isinstance(part, PEPEstimator) for part in fitted):
-            singles = (each for part in fitted for each in part.mixture_.singles())
+            singles = (single for part in fitted for single in part.mixture_.singles())
             held = count_rows_held(singles, fitted[0].checked_inputs(X))
         self.__dict__.update(
             estimators_=fitted, target_names_=column_names(y), rows_held_=held
@@ -74,14 +75,22 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Predict the mean of y, [N, P], and its standard deviation if requested."""
         check_is_fitted(self)
-        parts = [part.predict(X, return_std=True) for part in self.estimators_]
-        mean, std = (np.stack(columns, axis=1) for columns in zip(*parts, strict=True))
+        moments = [
+            estimator.predict(X, return_std=True) for estimator in self.estimators_
+        ]
+        mean, std = (
+            np.stack(columns, axis=1) for columns in zip(*moments, strict=True)
+        )
         return (mean, std) if return_std else mean
 
     def predict_quantiles(self, X: Any, quantiles: Any) -> AnyNDArray:
         """Predict quantiles of y, [N, P, Q]."""
         return np.stack(
-            [part.predict_quantiles(X, quantiles) for part in self.estimators_], axis=1
+            [
+                estimator.predict_quantiles(X, quantiles)
+                for estimator in self.estimators_
+            ],
+            axis=1,
         )
 
     def log_densities(self, X: Any, y: Any) -> AnyNDArray:
@@ -89,10 +98,10 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         check_is_fitted(self)
         Y = self._checked(y, np.asarray(X, dtype=np.float64))
         densities = np.full(Y.shape, np.nan)
-        for p, part in enumerate(self.estimators_):
+        for p, estimator in enumerate(self.estimators_):
             there = np.flatnonzero(~np.isnan(Y[:, p]))
             if len(there):
-                densities[there, p] = part.log_densities(
+                densities[there, p] = estimator.log_densities(
                     _safe_indexing(X, there), Y[there, p]
                 )
         return densities
@@ -111,7 +120,7 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
         return mean_r2(self._checked(y, mean), mean, sample_weight)
 
     def _checked(self, y: Any, X: AnyNDArray) -> AnyNDArray:
-        """Check targets, with the columns of a table in the order of those of
+        """Check targets, with the columns of a table in the order of the columns in
         ``fit``.
         """
         return as_outputs("y", y, X, len(self.estimators_), self.target_names_)
@@ -124,27 +133,27 @@ class SeparateRegressors(MetaEstimatorMixin, RegressorMixin, BaseEstimator):
 
     def far_rows(self, X: Any) -> AnyNDArray:
         """Find for each row whether it is far from the training rows of all columns."""
-        return np.all([part.far_rows(X) for part in self.estimators_], axis=0)
+        return np.all([estimator.far_rows(X) for estimator in self.estimators_], axis=0)
 
     @property
     def record_(self) -> MaximiseRecord | None:
         """How training ended: the record of a column that did not converge, if there is
         one, with the sums of objectives and seconds.
         """
-        records: list[Any] = [part.record_ for part in self.estimators_]
+        records: list[Any] = [estimator.record_ for estimator in self.estimators_]
         if None in records:
             return None
-        first = min(records, key=lambda record: record.converged)
+        worst = min(records, key=lambda record: record.converged)
         sums = {
             name: sum(getattr(r, name) for r in records)
             for name in ("objective", "seconds")
         }
-        return first._replace(**sums)
+        return worst._replace(**sums)
 
     @property
     def n_iter_(self) -> int:
-        """The steps of all columns together."""
-        return sum(part.n_iter_ for part in self.estimators_)
+        """The number of steps for all columns together."""
+        return sum(estimator.n_iter_ for estimator in self.estimators_)
 
     @property
     def model_(self) -> Any:

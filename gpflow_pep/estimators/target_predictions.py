@@ -57,8 +57,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             It needs a single model, a Gaussian likelihood and one column of y.
         :param known: Known targets of the same rows, [N, P], with NaN for unknown ones.
             If outputs are mixed, the predictions are conditioned on them
-            (:class:`~gpflow_pep.training.Ensemble`). The prediction of an output that
-            is known describes another reading of that output.
+            (:class:`~gpflow_pep.training.Ensemble`). For an output that is known, the
+            prediction describes a further measurement of this output.
         :return: The mean, [N], or [N, P] if y had several columns; and the standard
             deviation or the covariance if requested.
         """
@@ -126,7 +126,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
 
     @property
     def _heaviest(self) -> SingleRegressor:
-        """The single model of the largest weight."""
+        """The single model with the largest weight."""
         heaviest: Any = self.mixture_.heaviest
         single: SingleRegressor = heaviest
         return single
@@ -148,7 +148,9 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         return mixture.predictive(rows, known)
 
     def _checked_known(self, known: Any, rows: AnyNDArray) -> Any:
-        """Check known targets; one column depends on no others."""
+        """Check known targets. They are ignored if y has one column, which does not
+        depend on others.
+        """
         if known is None or self.n_outputs_ == 1:
             return known
         return self._checked("known", known, rows)
@@ -218,9 +220,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
             return float(r2_score(y, mean, sample_weight=sample_weight))
         Y = self._checked("y", y, mean)
         mean = mean.reshape(len(mean), -1)
-        if (
-            self.n_outputs_ < self._num_columns
-        ):  # of a row with a limit the target is not known
+        # If a row has a limit, its target is not known.
+        if self.n_outputs_ < self._num_columns:
             units = self._heaviest.units
             known = traits(self.likelihood_).has_density(to_model(units, Y))
             Y = np.where(known, Y[:, : self.n_outputs_], np.nan)

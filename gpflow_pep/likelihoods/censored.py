@@ -27,13 +27,14 @@ from ..engine.factors.moments import whole_numbers
 from ..engine.numerics.quadrature import Mode, Structure
 from .integrated import LikelihoodWithMoments, parameter_between
 
-#: Further than this from 0 the normal distribution function is a continued fraction. Up
-#: to there its third power, which derivatives divide by, does not underflow.
+#: Below minus this number the normal distribution function is computed as a continued
+#: fraction. Above it, the third power of the function, by which derivatives divide,
+#: does not underflow.
 _FAR = {tf.float32: 7.0, tf.float64: 18.0}
 
 
 class _NormalTail(NamedTuple):
-    r"""The normal distribution function where it is small or not."""
+    r"""The logarithm of the normal distribution function and its derivatives."""
 
     log_cdf: Tensor  #: :math:`\log \Phi(x)`, to fourteen digits.
     slope: Tensor  #: Its derivative, :math:`h = N(x) / \Phi(x)`.
@@ -46,13 +47,14 @@ def _slopes_at_mode(
     slopes: Callable[[Tensor], tuple[Tensor, Tensor]],
     most: TensorType,
 ) -> tuple[Tensor, Tensor]:
-    r"""Solve :math:`x = x_0 + t s(x)` up to some x by Newton's method, and give what
-    ``slopes`` is there.
+    r"""Solve :math:`x = x_0 + t s(x)` for x up to some limit by Newton's method, and
+    return the result of ``slopes`` at the solution.
 
-    The solution is sought from the left, where the difference of both sides is concave.
+    Newton's method starts on the left, where the difference of both sides is concave.
 
-    :param start: :math:`x_0`.
-    :param slopes: s, at least -x, and its derivative times -1.
+    :param start: The start :math:`x_0`.
+    :param slopes: A function that returns s, which is at least -x, and its derivative
+        times -1.
     """
     x = tf.minimum(_left_of_mode(start, t), most)
     for _ in range(8):
@@ -63,11 +65,12 @@ def _slopes_at_mode(
 
 def _left_of_mode(start: Tensor, t: Tensor) -> Tensor:
     r"""
-    Find an x left of the solution of :math:`x = x_0 + t h(x)`, from where Newton's
-    method needs few steps however large t is: 0 is left of it if :math:`x_0` is, and
-    the x with :math:`t N(x) = 1 - x_0 + \sqrt{2 \log(1 + t)}`, as :math:`h(x) > N(x)`.
+    Find an x to the left of the solution of :math:`x = x_0 + t h(x)`, from which
+    Newton's method needs few steps for any t: 0 is to the left of the solution if
+    :math:`x_0` is, and so is the x with
+    :math:`t N(x) = 1 - x_0 + \sqrt{2 \log(1 + t)}`, as :math:`h(x) > N(x)`.
 
-    :param start: :math:`x_0`.
+    :param start: The start :math:`x_0`.
     """
     reach = 1.0 + tf.nn.relu(-start) + tf.sqrt(2.0 * tf.math.log1p(t))
     square = 2.0 * (tf.math.log(t) - tf.math.log(reach)) - np.log(2.0 * np.pi)
@@ -77,10 +80,10 @@ def _left_of_mode(start: Tensor, t: Tensor) -> Tensor:
 
 def _normal_tail(x: Tensor) -> _NormalTail:
     r"""
-    Compute :math:`\log \Phi(x)` and its slope, at a third of the time of TensorFlow
-    Probability's.
+    Compute :math:`\log \Phi(x)` and its slope, in a third of the time of TensorFlow
+    Probability.
 
-    Far out by Laplace's continued fraction
+    Far from 0 it is computed by Laplace's continued fraction
     :math:`h(-t) = t + 1 / (t + 2 / (t + 3 / \ldots))`.
     """
     far = _FAR[x.dtype]
@@ -113,14 +116,14 @@ class Tobit(LikelihoodWithMoments):
 
     for instance measurements below a limit of detection, sales that ended when stock
     was out, or marks between 0 and 100. A target at a bound has the probability
-    :math:`\Phi((a - f) / \sigma)` or :math:`\Phi((f - b) / \sigma)`, another one the
-    density :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for limited
-    dependent variables*, Econometrica 26, 1958). The latent function describes the
-    targets as they would be without bounds.
+    :math:`\Phi((a - f) / \sigma)` or :math:`\Phi((f - b) / \sigma)`; other targets have
+    the density :math:`N(y; f, \sigma^2)` (Tobin, *Estimation of relationships for
+    limited dependent variables*, Econometrica 26, 1958). The latent function describes
+    the targets as they would be without bounds.
 
     ``Tobit()`` is for a limit in each row, such as "<5.8". Targets are [N, 2]: a
-    number, and -1 where the true value is at most this number, 1 where it is at least
-    this number, and 0 where it is the number. Predictions are of values without limits.
+    number, and -1 if the true value is at most this number, 1 if it is at least this
+    number, and 0 if it is this number. Predictions are of values without limits.
     """
 
     def __init__(
@@ -162,10 +165,10 @@ class Tobit(LikelihoodWithMoments):
     def _moments(
         self, X: TensorType, mean: Tensor, variance: Tensor
     ) -> MeanAndVariance:
-        r"""Compute the moments of a Gaussian that is cut off.
+        r"""Compute the moments of a censored Gaussian.
 
-        They are relative to the point between the bounds that is nearest to the mean,
-        so that they keep their digits where next to nothing is on one side.
+        They are computed relative to the point between the bounds that is nearest to
+        the mean, so that they keep their digits if there is nearly no mass on one side.
         """
         deviation = tf.sqrt(variance + self.variance)
         nearest = tf.clip_by_value(mean, *self.bounds)
@@ -173,16 +176,13 @@ class Tobit(LikelihoodWithMoments):
         up, up_square = _excess(start, self.high, mean, deviation, 1.0)
         down, down_square = _excess(-start, self.low, mean, deviation, -1.0)
         shift = up - down
-        square = tf.nn.relu(
-            up_square + down_square - tf.square(shift)
-        )  # rounding, near bounds
+        # Rounding can make it negative near bounds.
+        square = tf.nn.relu(up_square + down_square - tf.square(shift))
         return nearest + deviation * shift, tf.square(deviation) * square
 
     @property
     def has_limits_of_rows(self) -> bool:
-        """Whether each row has a limit of its own, in the second column of
-        the targets.
-        """
+        """Whether each row has its own limit, in the second column of the targets."""
         return self.low is None and self.high is None
 
     @property
@@ -192,8 +192,8 @@ class Tobit(LikelihoodWithMoments):
         return low, np.inf if self.high is None else self.high
 
     def _factor(self, X: Tensor, Y: Tensor, alpha: Tensor) -> factors.ScalarFactor:
-        r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` at
-        bounds.
+        r"""Make the factor :math:`\Phi(x)` with :math:`x = \pm (f - b) / \sigma` for
+        targets at bounds.
         """
         ends = _ends(self, Y)
         noise = tf.cast(self.variance, Y.dtype)
@@ -274,8 +274,8 @@ class Tobit(LikelihoodWithMoments):
 def _excess(
     start: Tensor, bound: float | None, mean: Tensor, deviation: Tensor, sign: float
 ) -> tuple[Tensor, Tensor]:
-    """Compute two moments of how far a standard Gaussian exceeds a start, up
-    to an end.
+    """Compute two moments of the excess of a standard Gaussian over a start, up to an
+    end.
     """
     first, second = _partial_moments(start)
     if bound is None:
@@ -295,11 +295,11 @@ def _partial_moments(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _Ends(NamedTuple):
-    """The bounds at which targets are, [N, P] each; with limits of rows, [N, 1]."""
+    """The bounds of targets, [N, P] each; [N, 1] with limits of rows."""
 
-    inside: Tensor  #: Whether a target is at none.
-    place: Tensor  #: Its bound; the target itself where it is inside.
-    sign: Tensor  #: 1 where that is the upper one, else -1.
+    inside: Tensor  #: Whether a target is not at a bound.
+    place: Tensor  #: The bound of a target; the target itself if it is not at a bound.
+    sign: Tensor  #: 1 for the upper bound, otherwise -1.
 
 
 def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
@@ -317,7 +317,7 @@ def _ends(likelihood: Tobit, Y: Tensor) -> _Ends:
     return _Ends(~(at_low | at_high), place, sign)
 
 
-#: Stands for infinity at the ends, where infinity itself would give gradients 0 times
+#: Replaces infinity at the ends, because infinity would give gradients of 0 times
 #: infinity.
 _FAR_EDGE = 1e10
 
@@ -339,8 +339,8 @@ class Ordinal(LikelihoodWithMoments):
     order.
 
     :class:`gpflow.likelihoods.Ordinal` adds 1e-6 to each probability and does not train
-    the edges. Here the probabilities are those of the formula: they sum to 1, and their
-    logarithms have all their digits where they underflow.
+    the edges. This class computes the probabilities of the formula: they sum to 1, and
+    their logarithms keep all digits if the probabilities underflow.
     """
 
     def __init__(self, edges: Any, sigma: float = 1.0, **kwargs: Any) -> None:
@@ -372,7 +372,7 @@ class Ordinal(LikelihoodWithMoments):
         """Start from edges between which all classes have the same probability under
         N(0, 2).
 
-        That is f of unit variance and noise of unit variance.
+        This is the distribution of f with unit variance plus noise with unit variance.
 
         :param num_classes: The number of classes, C.
         :raises ValueError: If it is below 2.
@@ -414,7 +414,7 @@ class Ordinal(LikelihoodWithMoments):
             towards = tf.where(inside.is_above(mean), -slope, slope)
             return Mode(towards / sigma, tf.sqrt(variance / (1.0 + t * curvature)))
 
-        # A bin at the end has one edge: its structure counts twice.
+        # A bin at the end has one edge, so its distance counts twice.
         is_lowest = inside.low <= -_FAR_EDGE
         last = inside.high >= _FAR_EDGE
         rising = tf.where(is_lowest, inside.high - sigma, inside.low + sigma)
@@ -451,15 +451,15 @@ class Ordinal(LikelihoodWithMoments):
 
 
 class _Bin(NamedTuple):
-    """Between which edges f and its noise are for a target, [N, P] each."""
+    """The edges between which f plus noise is for a target, [N, P] each."""
 
     low: Tensor  #: The lower edge; far away for the first class.
     high: Tensor  #: The upper edge; far away for the last class.
-    width: Tensor  #: From one to the other.
+    width: Tensor  #: The distance between both edges.
 
     def distance(self, f: Tensor, scale: Tensor) -> Tensor:
-        """Compute how far inside of the nearer edge f is: less than 0 where it is
-        outside.
+        """Compute the distance of f from the nearer edge, which is negative if f is
+        outside of the bin.
         """
         return tf.where(self.is_above(f), self.high - f, f - self.low) / scale
 
@@ -482,8 +482,8 @@ def _log_prob(inside: _Bin, f: Tensor, scale: Tensor) -> Tensor:
 
 
 def _is_narrow(x: Tensor, width: Tensor) -> Tensor:
-    """Whether a bin is so narrow, where the density varies, that a series integrates
-    it.
+    """Whether a bin is so narrow, compared with the scale of the density, that a series
+    is used for the integral.
     """
     return width * tf.maximum(0.5 * width - x, 1.0) < 0.1
 
@@ -491,19 +491,18 @@ def _is_narrow(x: Tensor, width: Tensor) -> Tensor:
 def _log_mass(x: Tensor, width: Tensor) -> Tensor:
     r"""Compute :math:`\log [\Phi(x) - \Phi(x - w)]` for :math:`x \le w / 2`.
 
-    It is :math:`\log \Phi(x)` plus the logarithm of what the other end leaves of it. In
-    narrow bins the series of the integral in w, of which the first term left out is
-    below 1e-11.
+    It is :math:`\log \Phi(x)` plus the logarithm of the fraction that the other end
+    leaves. In narrow bins it is a series of the integral in w, whose first omitted term
+    is below 1e-11.
     """
     narrow = _is_narrow(x, width)
     w = tf.where(narrow, width, 1.0)
     middle = tf.where(narrow, x - 0.5 * width, 0.0)
     square = tf.square(middle)
     half_square = tf.square(0.5 * w)
-    second, fourth = (
-        square - 1.0,
-        square * (square - 6.0) + 3.0,
-    )  # Hermite's polynomials
+    # Hermite's polynomials.
+    second = square - 1.0
+    fourth = square * (square - 6.0) + 3.0
     series = tf.math.log1p(
         half_square * (second / 6.0 + half_square * (fourth / 120.0))
     )
@@ -517,12 +516,12 @@ def _log_mass(x: Tensor, width: Tensor) -> Tensor:
 
 
 def _inner_end(x: Tensor, width: Tensor) -> tuple[_NormalTail, Tensor]:
-    r"""Compute :math:`\Phi(x)` and how far :math:`\log \Phi` falls from x to
+    r"""Compute :math:`\Phi(x)` and the decrease of :math:`\log \Phi` from x to
     :math:`x - w`.
 
-    Far out, both logarithms are large beside that: it is :math:`w (w / 2 - x)`, by
-    which the log density falls, plus the logarithm of the ratio of the slopes
-    :math:`N(x) / \Phi(x)`.
+    Far from 0 both logarithms are large compared with their difference. There it is
+    computed as :math:`w (w / 2 - x)`, the decrease of the log density, plus the
+    logarithm of the ratio of the slopes :math:`N(x) / \Phi(x)`.
     """
     inner = _normal_tail(x)
     outer = _normal_tail(x - width)
@@ -532,8 +531,8 @@ def _inner_end(x: Tensor, width: Tensor) -> tuple[_NormalTail, Tensor]:
 
 
 def _slopes(x: Tensor, width: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Compute the first derivative of :func:`_log_mass` in x, and the second one times
-    -1.
+    r"""Compute the first derivative of :func:`_log_mass` in x, and minus the second
+    derivative.
     """
     narrow = _is_narrow(x, width)
     inner, fall = _inner_end(x, width)

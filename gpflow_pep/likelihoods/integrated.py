@@ -19,7 +19,7 @@ from ..engine.checks import check_real
 from ..engine.factors import implementations, layout, scalar_factor, support, traits
 from ..engine.factors.moments import log_power_expectation_of_batches
 
-#: The methods of a likelihood, and what they are registered with.
+#: The methods of a likelihood, and the functions with which they are registered.
 _METHODS = {
     "_factor": scalar_factor,
     "_integral": implementations,
@@ -43,8 +43,8 @@ def parameter_between(
 
 class IntegratedLikelihood(Likelihood, abc.ABC):
     """A likelihood whose expectations are tilted integrals, instead of GPflow's 20
-    Gauss-Hermite nodes. Methods of these names are what is registered for it:
-    ``_factor`` or ``_integral``, ``_support``, ``_layout`` and ``_traits``.
+    Gauss-Hermite nodes. Methods with the names ``_factor`` or ``_integral``,
+    ``_support``, ``_layout`` and ``_traits`` are registered automatically.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -66,8 +66,8 @@ class IntegratedLikelihood(Likelihood, abc.ABC):
 
 
 class LikelihoodWithMoments(IntegratedLikelihood, ScalarLikelihood):
-    """One of these whose mean and variance of y are given under any Gaussian f. Its log
-    density is that of its factor, if it has one.
+    """An :class:`IntegratedLikelihood` with formulas for the mean and variance of y
+    under a Gaussian f. Its log density is the log density of its factor, if it has one.
     """
 
     @inherit_check_shapes
@@ -81,8 +81,8 @@ class LikelihoodWithMoments(IntegratedLikelihood, ScalarLikelihood):
     def _moments(
         self, X: TensorType, mean: Tensor, variance: Tensor
     ) -> MeanAndVariance:
-        """Compute mean and variance of y for f of such means and variances, which may
-        be 0.
+        """Compute mean and variance of y for f with these means and variances.
+        Variances may be 0.
         """
 
     @inherit_check_shapes

@@ -47,7 +47,8 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
 
     @inherit_check_shapes
     def _scalar_log_prob(self, X: TensorType, F: TensorType, Y: TensorType) -> Tensor:
-        # The margin of the label itself, so that small probabilities keep their digits.
+        # The margin of the observed label, so that small probabilities keep their
+        # digits.
         if self.link == "step":
             margin = tf.cast(tf.equal(F >= 0.0, tf.equal(Y, 1.0)), F.dtype)
         else:
@@ -66,7 +67,7 @@ class NoisyLabelBernoulli(LikelihoodWithMoments):
         power = alpha[:, None]
         if self.link == "step":
             terms = classes.step_log_power_expectation(Fmu, Fvar, Y, epsilon, power)
-        else:  # 80 nodes are enough for rates of errors down to 1e-12
+        else:  # 80 nodes are enough for error rates down to 1e-12
             rule = classes.squeezed_probit_log_power_expectation
             terms = rule(Fmu, Fvar, Y, epsilon, power, 80)
         return tf.reduce_sum(terms, axis=-1)

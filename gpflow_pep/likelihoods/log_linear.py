@@ -13,9 +13,9 @@ from tensorflow import Tensor
 from ..distributions.noise import FARTHEST_INPUT, LARGEST_EXPONENT
 from ..engine.checks import check_positive, check_real, counted, refusal
 
-#: The standard deviation that the prior gives the exponent at inputs of size 1 each,
-#: however many there are. With 0.3 for each weight in its place exact models of 18
-#: generated tables of 120 and 300 rows lose .004 nats a row, .06 of 20 inputs.
+#: The prior standard deviation of the exponent at inputs of size 1, for any number of
+#: inputs. With 0.3 for each weight instead, exact models of 18 generated tables of 120
+#: and 300 rows lose .004 nats a row, and .06 with 20 inputs.
 PRIOR_DEVIATION = 0.6
 
 

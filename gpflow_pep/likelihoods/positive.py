@@ -1,6 +1,4 @@
-"""Positive targets: counts that vary more than Poisson's, or have more zeros;
-prices.
-"""
+"""Likelihoods of positive targets: counts that vary more than Poisson's, and prices."""
 
 from collections.abc import Callable
 from typing import Any
@@ -120,11 +118,12 @@ class NegativeBinomial(LikelihoodWithMoments):
 
 def _wall(rise: Tensor, fall: Tensor, origin: Tensor, sign: float) -> Structure:
     r"""
-    Find where the logarithm of the density to the power, which rises at first, has the
-    slope -1.
+    Find the point at which the logarithm of the density to the power, which rises at
+    first, has the slope -1.
 
     With :math:`u = \pm (f - o)` it is :math:`A u - (A + B) \log(1 + e^u)`, whose slope
-    goes from A (``rise``) to -B (``fall``). Where B is below 1 it only bends, at 0.
+    goes from A (``rise``) to -B (``fall``). If B is below 1, the point is the bend at
+    0.
     """
     left = rise + tf.minimum(0.5 * fall, 1.0)
     right = tf.maximum(fall - 1.0, 0.5 * fall)
@@ -138,12 +137,12 @@ def _wall(rise: Tensor, fall: Tensor, origin: Tensor, sign: float) -> Structure:
 def _mode_rule(
     Y: Tensor, shape: Tensor, origin: Tensor, alpha: Tensor
 ) -> Callable[[Tensor, Tensor], Mode]:
-    """Give what finds the tilted mode, by Newton's method."""
+    """Make the rule that finds the tilted mode, by Newton's method."""
 
     def mode(mean: Tensor, variance: Tensor) -> Mode:
         # u = f - o solves u + B sigmoid(u) = c. The mirror image -u solves the same
-        # with B - c: of both the one below 0 is sought, as log w = log(B sigmoid(u)),
-        # from above.
+        # with B - c: the one of both that is below 0 is computed, as log w = log(B
+        # sigmoid(u)), from above.
         steepness = alpha * (Y + shape)
         B = steepness * variance
         log_B = bounded_log(steepness) + tf.math.log(variance)
@@ -208,8 +207,7 @@ class LogNormal(LikelihoodWithMoments):
         log_y = bounded_log(Y)
         noise = tf.cast(self.variance, Fmu.dtype)
         terms = gaussian_log_power_expectation(Fmu, Fvar, log_y, noise, alpha[:, None])
-        # The Jacobian does not depend on f: its power comes out of the integral as it
-        # is.
+        # The Jacobian does not depend on f, so its power is a factor of the integral.
         return tf.reduce_sum(terms - log_y, axis=-1)
 
     def _support(self, Y: AnyNDArray) -> Support:

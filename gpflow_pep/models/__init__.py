@@ -1,4 +1,4 @@
-"""GPflow models trained by Power Expectation Propagation."""
+"""GPflow models that are trained by Power Expectation Propagation."""
 
 from ..engine.sites.memory import Memory
 from ..engine.sites.record import ConvergenceWarning

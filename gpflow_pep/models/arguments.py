@@ -17,7 +17,7 @@ from ..engine.prior import is_mixed
 from ..engine.prior.mixing import share_inducing_variable
 from ..engine.sites.record import ConvergenceWarning, SiteUpdateInfo
 
-#: Arguments of SVGP that do not exist in a model which computes q from its data.
+#: Arguments of SVGP that do not exist in models that compute q from their data.
 _OF_SVGP = {"whiten", "q_diag", "q_mu", "q_sqrt", "num_data"}
 
 
@@ -36,8 +36,8 @@ def refuse_arguments(model: type, arguments: dict[str, Any]) -> None:
 
 
 def refusing(init: Any) -> Any:
-    """Let :func:`refuse_arguments` see named arguments before a constructor, whose
-    signature stays.
+    """Check keyword arguments with :func:`refuse_arguments` before a constructor, and
+    keep its signature.
     """
 
     @wraps(init)
@@ -55,8 +55,8 @@ def mixed_arguments(
     num_latent_gps: int | None,
     **options: Any,
 ) -> InducingVariables:
-    """Check arguments of a model whose outputs are mixed from latent functions, and let
-    the latent functions share the inducing variables unless these are already
+    """Check arguments of a model whose outputs are mixed from latent functions, and
+    make the latent functions share the inducing variables, unless these are already
     multi-output.
 
     :param options: Arguments for independent outputs only; None for those that are left
@@ -100,7 +100,9 @@ def refuse_mixed(kernel: Kernel, name: str, remedy: str) -> None:
 def warn_unless_converged(
     info: SiteUpdateInfo, tolerance: float, advice: str, up: int = 3
 ) -> None:
-    """Warn if the sites of a run did not converge, with its numbers in eager mode."""
+    """Warn if the sites of a run did not converge, with the numbers of the run in eager
+    mode.
+    """
     message = (
         f"The sites did not converge: the residual should be below {tolerance:g}."
         f" {advice}"

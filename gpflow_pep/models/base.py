@@ -66,8 +66,8 @@ ADVICE = (
 )
 
 
-#: The message for parameters without a loss, when an optimiser tries them and when
-#: training begins there.
+#: The message about parameters without a loss, for an optimiser that tries them, and
+#: for training that begins there.
 NO_FACTOR = checks.message(
     "training loss",
     "a covariance matrix of inducing variables that cannot be factorised",
@@ -90,8 +90,8 @@ def finite(moments: MeanAndVariance) -> MeanAndVariance:
 
 
 def labels_to_floats(data: Any) -> Any:
-    """Convert integer and boolean targets to GPflow's float type, as GPflow's models
-    do.
+    """Convert integer and boolean targets to GPflow's float type, like GPflow's
+    models.
     """
     if not isinstance(data, (tuple, list)) or len(data) != 2:
         return data  # `check_data` refuses it
@@ -117,14 +117,14 @@ def refuse_data(model: Any, name: str, data: tuple[Any, ...]) -> None:
 
 
 class PowerEPModel(GPModel, abc.ABC):
-    """Base class of all models: a power, a whitened q(v), and predictions that must be
-    finite.
+    """Base class of all models, with a power, a whitened q(v), and predictions that
+    must be finite.
     """
 
     alpha: Power
     inducing_variable: InducingVariables
     memory: AttachedMemory | None = (
-        None  #: The memory of rows that the model no longer has.
+        None  #: The summary of rows that the model no longer has.
     )
     _TF_MODULE_IGNORED_PROPERTIES = frozenset(
         {"_trials", *GPModel._TF_MODULE_IGNORED_PROPERTIES}
@@ -165,9 +165,8 @@ class PowerEPModel(GPModel, abc.ABC):
         }
         dtype = tf.as_dtype(default_float())
         checks.check_same_float(dtype, inducing_variable=variables, **parts)
-        if (
-            dtype == tf.float32
-        ):  # otherwise GPUs round the factors of its products to 11 bits
+        # Otherwise GPUs round the factors of products to 11 bits.
+        if dtype == tf.float32:
             tf.config.experimental.enable_tensor_float_32_execution(False)
         X = prior.example_inputs(variables) if X is None else X
         if X is not None:
@@ -176,7 +175,7 @@ class PowerEPModel(GPModel, abc.ABC):
             prior.check_mean_at_row(self.mean_function, X, num_latent_gps)
         once = tf.VariableAggregation.ONLY_FIRST_REPLICA
         # This bypasses TensorFlow, which would save the attribute. The type is int64,
-        # because GPUs hold no int32 variables for XLA.
+        # because GPUs cannot hold int32 variables for XLA.
         trials = tf.Variable(
             _NO_LOSS_YET, trainable=False, dtype=tf.int64, aggregation=once
         )
@@ -210,7 +209,7 @@ class PowerEPModel(GPModel, abc.ABC):
     def _trackable_children(
         self, save_type: str = "checkpoint", **options: Any
     ) -> dict[str, Any]:
-        """Add the variable that saved losses read; checkpoints do not have it."""
+        """Add the variable that exported losses read. It is not in checkpoints."""
         children: dict[str, Any] = super()._trackable_children(save_type, **options)
         return children | (
             {"_trials": self._trials} if save_type == "savedmodel" else {}
@@ -223,13 +222,12 @@ class PowerEPModel(GPModel, abc.ABC):
             super().__setattr__(name, value)
 
     def _assign_power(self, value: TensorData) -> None:
-        """Assign to the parameter, which compiled functions read, if the shape is the
-        same.
+        """Assign powers of the same shape to the parameter, which compiled functions
+        read.
         """
         same_shape = tuple(np.shape(value)) == tuple(self.alpha.shape)
-        if (
-            not same_shape or tf.executing_eagerly()
-        ):  # a graph checks it when it is used
+        # A graph checks it when it is used.
+        if not same_shape or tf.executing_eagerly():
             alpha = Power(value)
             self._check_powers(alpha)
         if same_shape:
@@ -239,10 +237,10 @@ class PowerEPModel(GPModel, abc.ABC):
 
     @abc.abstractmethod
     def _check_powers(self, alpha: Power) -> tf.Tensor:
-        """Check that powers suit the model, and read them."""
+        """Check that powers suit the model, and convert them."""
 
     def _replace_power(self, alpha: Power) -> None:
-        """Store powers of another shape, which were checked before."""
+        """Store checked powers of another shape."""
         raise NotImplementedError  # the model has only one number
 
     def _powers(self) -> tf.Tensor:
@@ -274,8 +272,8 @@ class PowerEPModel(GPModel, abc.ABC):
     def elbo(self, *data: RegressionData) -> tf.Tensor:
         """Compute the evidence lower bound at alpha 0. It is the bound of
         :meth:`gpflow.models.SGPR.elbo` for Gaussian noise, and of
-        :class:`gpflow.models.SVGP` otherwise; models that hold their data compute it at
-        the best q.
+        :class:`gpflow.models.SVGP` otherwise; models that hold their data compute the
+        bound at the best q.
 
         :raises ValueError: If some alpha is not 0, or if the model has a memory,
             because log Z is then not a lower bound.
@@ -287,9 +285,8 @@ class PowerEPModel(GPModel, abc.ABC):
         )
         remedy += " at 1), or set the power first: model.alpha = 0.0."
         text = checks.message("elbo", "a power alpha above 0", expected, remedy)
-        with (
-            tf.init_scope()
-        ):  # while a graph is traced, TensorFlow does not wrap the message
+        # While a graph is traced, TensorFlow does not wrap the message.
+        with tf.init_scope():
             checks.require(tf.reduce_all(tf.equal(self.alpha, 0.0)), text)
         at_zero = checks.require(tf.reduce_all(tf.equal(self._powers(), 0.0)), text)
         with tf.control_dependencies(at_zero):
@@ -356,9 +353,8 @@ class PowerEPModel(GPModel, abc.ABC):
             hyperparameters ran off so far that variances of f are lost in rounding.
         """
         if full_cov or full_output_cov:
-            return super().predict_y(
-                Xnew, full_cov, full_output_cov
-            )  # which refuses it
+            # GPflow's method refuses it.
+            return super().predict_y(Xnew, full_cov, full_output_cov)
         return finite(
             predict_mean_and_var(self.likelihood, Xnew, *self.predict_f(Xnew))
         )
@@ -371,15 +367,14 @@ class PowerEPModel(GPModel, abc.ABC):
         full_output_cov: bool = False,
     ) -> tf.Tensor:
         """See :meth:`gpflow.models.GPModel.predict_log_density`. If targets of the
-        model may be missing, each target that is not NaN has its own density, and the
-        log densities are summed over outputs.
+        model may be missing, the result is the sum over outputs of the log densities of
+        the targets that are not NaN.
 
         :raises ValueError: If a target is outside the likelihood's support.
         """
         if full_cov or full_output_cov:
-            return super().predict_log_density(
-                data, full_cov, full_output_cov
-            )  # which refuses it
+            # GPflow's method refuses it.
+            return super().predict_log_density(data, full_cov, full_output_cov)
         if entries.takes_missing_targets(self):
             X, Y = self._check_new_targets(data)
             arguments = self.likelihood, X, *self.predict_f(X), Y
@@ -469,9 +464,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
     def rows(self) -> Rows:
         """The present rows."""
         num_inducing = (self.inducing_variable.shape or (None,))[0]
-        if prior.is_mixed(
-            self.kernel
-        ):  # each row is projected on the inducing variables of all latent functions
+        # Each row is projected on the inducing variables of all latent functions.
+        if prior.is_mixed(self.kernel):
             num_inducing = (
                 num_inducing and len(self.kernel.latent_kernels) * num_inducing
             )
@@ -510,20 +504,20 @@ class InternalDataModel(InternalDataTrainingLossMixin):
 
     @property
     def takes_missing_targets(self) -> bool:
-        """Whether NaN in Y is a target that was not observed."""
+        """Whether NaN in Y marks a target that was not observed."""
         return prior.is_mixed(self.kernel)
 
     @property
     def latents(self) -> Independent | Mixed:
-        """How outputs depend on latent functions, as the kernel defines it."""
+        """How the kernel makes outputs depend on latent functions."""
         if prior.is_mixed(self.kernel):
             return Mixed(tf.convert_to_tensor(self.kernel.W))
         return Independent()
 
     @property
     def _latent_parts(self) -> prior.Parts:
-        """The parts of latent functions, which are the parts of the model if outputs
-        are latent functions.
+        """The kernel and other parts of latent functions; the same as for the model if
+        outputs are latent functions.
         """
         return latent_parts(self._parts) if prior.is_mixed(self.kernel) else self._parts
 
@@ -570,7 +564,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         self._take(self.rows.with_data(other))
 
     def _take(self, rows: Rows) -> None:
-        """Replace the rows of the model by these, which were checked before."""
+        """Replace the rows of the model by checked rows."""
         set_unchecked(self, data=rows.data, alpha=rows.alpha, num_data=rows.num_rows)
 
     @abc.abstractmethod
@@ -671,8 +665,8 @@ _CACHE: ContextVar[dict[Any, Any] | None] = ContextVar("_CACHE", default=None)
 
 @contextmanager
 def q_once() -> Iterator[None]:
-    """Compute q(v) and sites of each model only once, by one pass over its rows, while
-    no model changes.
+    """Compute q(v) and the sites of each model only once in this context, with one pass
+    over its rows. No model may change in it.
     """
     token = _CACHE.set(_CACHE.get() or {})
     try:
@@ -682,8 +676,8 @@ def q_once() -> Iterator[None]:
 
 
 def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> None:
-    """Copy variables into the memo of ``deepcopy``, because TensorFlow's copies forget
-    which lengths may change.
+    """Copy variables into the memo of ``deepcopy``, because TensorFlow's copies lose
+    the information which lengths may change.
     """
     for variable in variables:
         if id(variable) not in memo and not variable.shape.is_fully_defined():
@@ -696,8 +690,8 @@ def _copy_variables(variables: Iterable[tf.Variable], memo: dict[int, Any]) -> N
 
 
 class _NoVariable:
-    """Placeholder where GPflow's natural gradients look for the variable of a q that is
-    computed.
+    """Placeholder for the variable that GPflow's natural gradients expect, for models
+    that compute q.
     """
 
     def __str__(self) -> str:

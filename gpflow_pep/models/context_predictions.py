@@ -1,4 +1,6 @@
-"""Predictions that use training rows as well as u, of models that hold their rows."""
+"""Predictions that use training rows in addition to u, for models that hold their
+rows.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,8 +29,8 @@ from .rows import Cut
 class ContextPredictions:
     """Methods of a :class:`PowerEPModel` whose predictions can use training rows.
 
-    In this class near rows get sites, and new rows use only these; with Gaussian noise,
-    :class:`PEPRegression` conditions on u too.
+    In this class near rows get sites, and new rows are predicted only from near rows.
+    :class:`PEPRegression`, with Gaussian noise, also conditions on u.
     """
 
     kernel: Kernel
@@ -49,9 +51,7 @@ class ContextPredictions:
         return False
 
     def context_parts(self) -> Parts:
-        """Take the parts of one output; without the likelihood where that is
-        Gaussian.
-        """
+        """Return the parts of one output, without a Gaussian likelihood."""
         num_latents = int(self.num_latent_gps)
         name = type(self.kernel).__name__
         if num_latents != 1 or isinstance(self.kernel, MultioutputKernel):
@@ -63,8 +63,8 @@ class ContextPredictions:
         return self._parts
 
     def row_context(self, *, with_u: bool = True) -> Context:
-        """Compute what predictions from rows start from; where rows get sites, u never
-        enters.
+        """Compute the quantities for predictions from rows. If rows get sites, u is not
+        used.
         """
         X, Y = map(tf.convert_to_tensor, self.rows.read())  # type: ignore[attr-defined]
         zeros = partial(tf.zeros, dtype=X.dtype)
@@ -182,7 +182,7 @@ class ContextPredictions:
 
     def _near_rows(self, near: int | NearRows) -> NearRows:
         if isinstance(near, int) and near == 0:
-            return NearRows(0)  # without a look at rows, which may be streamed
+            return NearRows(0)  # without reading rows, which may be streamed
         near = as_near(near, self.data[0].shape[0], self.has_blocks)
         has_sites = near.number > 0 and self.context_parts().likelihood is not None
         if near.noise_variance is not None and has_sites:

@@ -1,4 +1,4 @@
-"""A memory of a model, which replaces rows that it no longer has."""
+"""The memory of a model, a summary that replaces rows that the model no longer has."""
 
 from typing import Any
 
@@ -30,10 +30,10 @@ def remember(model: Any, alpha: TensorData | None) -> Memory:
 
 
 class AttachedMemory(Module):
-    """A memory as constants of a model, saved with it and never trained.
+    """A memory as constants of a model, which are saved with it and never trained.
 
     :param model: The model, complete except for the memory.
-    :raises ValueError: If they do not fit together.
+    :raises ValueError: If model and memory do not fit together.
     """
 
     Z: FixedParameter
@@ -42,8 +42,8 @@ class AttachedMemory(Module):
     mean: FixedParameter
     log_constant: FixedParameter
     kept: FixedParameter
-    """[K, M, R], 1 where an inducing point of the model is one of the memory.
-    Checkpoints have it under this name.
+    """1 if an inducing point of the model is an inducing point of the memory, [K, M,
+    R]. Checkpoints use this name.
     """
 
     def __init__(self, memory: Memory, model: Any) -> None:
@@ -125,7 +125,7 @@ def _mean_at(mean_function: Any, Z: tf.Tensor, num_latent: int) -> tf.Tensor:
 
 
 def _same_point(Z: AnyNDArray, inducing_variable: InducingVariables) -> AnyNDArray:
-    """Mark the inducing points that are some of Z now, [K, M, R]."""
+    """Mark the inducing points that are equal to points in Z, [K, M, R]."""
     variables = split_outputs(inducing_variable)
     size = int(variables[0].num_inducing)
     same = np.zeros([max(len(variables), len(Z)), size, Z.shape[1]])
@@ -145,7 +145,7 @@ def _require(condition: bool, got: str, expected: str, remedy: str) -> None:
 def _check_memory(
     memory: Any, dtype: tf.DType, num_latent: int
 ) -> dict[str, AnyNDArray]:
-    """Check all of a memory but its power."""
+    """Check a memory, except its power."""
     remedy = "Pass the result of remember() of another model."
     is_memory = isinstance(memory, Memory)
     _require(is_memory, type(memory).__name__, "a gpflow_pep.models.Memory", remedy)

@@ -1,9 +1,10 @@
-r"""Training PEP by minibatches: sites of the batch, and running totals of all others.
+r"""Training of PEP with minibatches: sites of the batch, and running totals of all
+other sites.
 
 Bui, Yan & Turner (2017), section 3.9; Villacampa-Calvo & Hernández-Lobato (2020),
-section 3.1. What all sites add to the prior is kept as totals G and b
-(:class:`~gpflow_pep.engine.sites.posterior.Natural`). A step removes the batch's sites
-from the totals, updates the sites against the rest, puts them back, and returns
+section 3.1. The contribution of all sites to the natural parameters is kept as totals G
+and b (:class:`~gpflow_pep.engine.sites.posterior.Natural`). A step removes the batch's
+sites from the totals, updates the sites against the rest, puts them back, and returns
 
 .. math::
 
@@ -11,17 +12,17 @@ from the totals, updates the sites against the rest, puts them back, and returns
     - \frac{N}{|\mathrm{batch}|}
     \sum_{n \in \mathrm{batch}} (\ell_n + \mathrm{site\ terms}),
 
-in whose gradient the batch's part of G and b counts :math:`N / |\mathrm{batch}|` times.
-The totals use the parameters at the time of each row's last visit. From time to time,
-and always when something else has replaced the sites, they are summed again for the
-present parameters.
+whose gradient counts the batch's part of G and b :math:`N / |\mathrm{batch}|` times.
+The totals contain each row's contribution for the parameters at its last visit. From
+time to time, and always after other code has replaced the sites, they are summed again
+for the present parameters.
 
 **Near rows.** Training for predictions from near rows maximises the sum over rows of
 :math:`\log p(y_n \mid y_{near(n)})`, where near(n) are the m other training rows
 nearest in units of the kernel's lengthscales, and f has the kernel's prior:
 :meth:`~gpflow_pep.models.context_predictions.ContextPredictions.near_row_log_density`.
-A batch's part of it costs m³ for each of its rows, whatever N is. Inducing variables do
-not enter and are not trained.
+A batch costs m³ for each of its rows, independently of N. Inducing variables are not
+used and not trained.
 """
 
 import abc
@@ -42,8 +43,8 @@ from ..engine.sites.posterior import Natural, SiteProblem, Sites, natural_sums
 from ..engine.sites.record import FixedPoint, Goal, Solver
 from ..engine.sites.sweep import infer
 
-#: Evaluations of a batch in one step: its sites as they were, and after each of two
-#: updates.
+#: The number of evaluations of a batch in one step: with its old sites, and after each
+#: of two updates.
 _SWEEPS = 3
 
 
@@ -61,7 +62,7 @@ class BatchLoss(abc.ABC):
 
     @abc.abstractmethod
     def epoch(self, number: int) -> tf.data.Dataset:
-        """Put rows into batches, in another order each epoch."""
+        """Put rows into batches, in another order in each epoch."""
 
     @abc.abstractmethod
     def of_batch(self, batch: Any) -> tf.Tensor:
@@ -112,7 +113,7 @@ class MinibatchLoss(BatchLoss):
         )
         self._steps = tf.Variable(0, trainable=False)
         self._version = tf.Variable(0, trainable=False)
-        """Of the model's sites, of which the totals are."""
+        """The version of the model's sites to which the totals belong."""
 
     def __call__(self) -> tf.Tensor:
         """Compute the next batch's loss."""
@@ -176,12 +177,12 @@ class MinibatchLoss(BatchLoss):
     def _update(
         self, problem: SiteProblem, batch: SiteProblem, index: tf.Tensor
     ) -> tuple[FixedPoint, Natural]:
-        """Compute the batch's sites, and all totals, after its update."""
+        """Update the batch, and compute its sites and all totals."""
         model = self.model
         all_sites = model.read_sites()
 
         def taken_out(totals: Natural, sites: Sites) -> tuple[Natural, Sites]:
-            """Totals of the others, and sites of the batch."""
+            """Return the totals of the other rows, and the sites of the batch."""
             of_batch = Sites(*(tf.gather(numbers, index) for numbers in sites))
             sums = natural_sums(batch, of_batch)
             return tf.nest.map_structure(tf.subtract, totals, sums), of_batch
@@ -199,9 +200,9 @@ class MinibatchLoss(BatchLoss):
             lambda: Natural(*map(tf.convert_to_tensor, self._totals)),
         )
         others, before = taken_out(totals, all_sites)
-        # Totals lag behind the parameters, so that a difference of them may be
-        # improper, as may negative precisions under other parameters: then start again
-        # from what never is.
+        # Totals belong to older parameters, so differences of totals may be improper,
+        # and so may negative precisions with other parameters. In that case, start
+        # again from totals that are always proper.
         identity = tf.eye(tf.shape(others.G)[-1], dtype=others.G.dtype)
         is_proper = tf.reduce_all(
             tf.math.is_finite(tf.linalg.cholesky(others.G + identity))
@@ -213,7 +214,8 @@ class MinibatchLoss(BatchLoss):
         return end, tf.nest.map_structure(tf.add, others, sums)
 
 
-#: Batches before near rows are sought again: lengthscales change much in so many.
+#: The number of batches after which near rows are searched again, because lengthscales
+#: have changed by then.
 REFRESH_EVERY = 5
 
 
@@ -255,6 +257,8 @@ class NearRowLoss(BatchLoss):
 
     @tf.autograph.experimental.do_not_convert
     def of_batch(self, batch: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-        """Compute the loss of rows [B], each given rows [B, m], scaled to all rows."""
+        """Compute the loss of rows [B], each given m near rows [B, m], scaled to all
+        rows.
+        """
         density = tf.reduce_mean(self.model.near_row_log_density(*batch))
         return -self._num_rows * density - self.model.log_prior_density()

@@ -1,6 +1,6 @@
 """Methods of ``PEP`` and ``PEPRegression`` for outputs that are mixed from latent
-functions, by ``gpflow.kernels.LinearCoregionalization``: one Gaussian q(v) is of the
-inducing variables of all.
+functions, by ``gpflow.kernels.LinearCoregionalization``: q(v) is one Gaussian over the
+inducing variables of all latent functions.
 """
 
 from typing import Any
@@ -89,9 +89,9 @@ def predict_f_of_readings(
 ) -> MeanAndVariance:
     """Predict f of readings at new rows, given some outputs of the rows, [N, P] each.
 
-    An output that is not given belongs to the same reading as the given ones, and
-    shares white noise with them. The prediction of a given output describes another
-    reading, with separate white noise.
+    An output that is not given belongs to the same measurement as the given ones, and
+    shares white noise with them. The prediction of a given output describes a further
+    measurement, with separate white noise.
 
     :param outputs: The known outputs, [N, P], with NaN for unknown ones.
     """
@@ -113,8 +113,9 @@ def predict_f_of_readings(
 def _given_outputs(
     model: Any, Xnew: InputData, outputs: TensorData
 ) -> tuple[tf.Tensor, LatentMarginals, tf.Tensor, tf.Tensor]:
-    """Compute the moments of g of new rows given some of their outputs, between the
-    weights of the mixture, and the mean function and checked outputs, [N, P].
+    """Compute the moments of g of new rows given some of their outputs. Return the
+    weights of the mixture, these moments, the mean function, and the checked outputs
+    [N, P].
     """
     parts = model._latent_parts
     context = _context(model)
@@ -170,8 +171,8 @@ def loo_moments(model: Any, copies: tf.Tensor | None = None) -> MeanAndVariance:
 
 @unconverted("return: [N, P]")
 def loo_log_density_of_entries(model: Any, *, whole_rows: bool = True) -> tf.Tensor:
-    r"""Compute the log density of each entry of Y given others, approximately; NaN for
-    missing entries.
+    r"""Compute an approximate log density of each entry of Y given other entries; NaN
+    for missing entries.
 
     :param whole_rows: Whether the whole row is left out, as for a prediction of a new
         row, or only the entry, which is easier to predict if the outputs of a row are
@@ -185,20 +186,24 @@ def loo_log_density_of_entries(model: Any, *, whole_rows: bool = True) -> tf.Ten
 
 
 def loo_log_density(model: Any) -> tf.Tensor:
-    """Sum over the outputs of each row their densities given the other rows, [N]."""
+    """Compute the log density of each row given the other rows, summed over outputs,
+    [N].
+    """
     density = loo_log_density_of_entries(model)
     observed = tf.math.is_finite(density)
     return tf.reduce_sum(tf.where(observed, density, tf.zeros_like(density)), axis=1)
 
 
 def regression_sums(model: Any, W: tf.Tensor | None) -> RowSums:
-    """Sum over the rows of a regression what its energy needs."""
+    """Sum the terms of the energy of a regression over rows."""
     parts = model._latent_parts
     return _sums(model, parts, parts.whiten().W if W is None else W)
 
 
 def natural_of_regression(model: Any) -> Natural:
-    """Sum over the rows of a regression what they add to the prior of v."""
+    """Sum the contributions of the rows of a regression to the natural parameters of
+    v.
+    """
     parts = PartsBySubstitution(*model._latent_parts)
     return _sums(model, parts, parts.whiten().L).natural
 
@@ -211,14 +216,14 @@ def _sums(model: Any, parts: Parts, W: tf.Tensor) -> RowSums:
 
 
 def _noise(model: Any, X: tf.Tensor) -> tf.Tensor:
-    """[N, P or 1], noise variances."""
+    """Compute noise variances, [N, P or 1]."""
     of_columns = getattr(model.likelihood, "likelihoods", [model.likelihood])
     return tf.concat([noise_variance(of_column, X) for of_column in of_columns], axis=1)
 
 
 def regression_sites(model: Any) -> tuple[SiteProblem, Sites, LatentMarginals]:
-    """Give a regression's problem, its sites, those of Gaussian noise, and moments of
-    h.
+    """Return a regression's problem, its sites, which are the sites of Gaussian noise,
+    and moments of h.
     """
     problem = model.site_problem().keep_projections()
     (X, Y, _), parts = problem.rows, problem.parts

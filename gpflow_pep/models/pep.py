@@ -19,6 +19,7 @@ from ..engine.energies import mixed, point
 from ..engine.energies.point import hessian_product
 from ..engine.factors import check_num_latent, check_support, traits
 from ..engine.factors.entries import check_entries, target_rule
+from ..engine.numerics.chunks import num_rows
 from ..engine.numerics.tapes import without_gradient
 from ..engine.prior import is_mixed
 from ..engine.prior.evaluate import unconverted
@@ -106,7 +107,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     )
 
     last_adjoint: AdjointInfo | None = None
-    """Record of the newest derivative in eager mode that used converged sites; None
+    """Record of the last derivative in eager mode that used converged sites; None
     before the first one.
     """
 
@@ -131,7 +132,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             inducing_variable = mixed_arguments(
                 kernel, inducing_variable, Y, num_latent_gps, memory=memory
             )
-            num_latent_gps = None  # the likelihood has one of each column
+            num_latent_gps = None  # the likelihood has a likelihood for each column
             check_entries(likelihood, Y)
         else:
             check_support(likelihood, Y)
@@ -149,9 +150,9 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         self._set_rows((X, Y), Cut(), chunk_size)
         self._powers()
         self.memory = None if memory is None else AttachedMemory(memory, self)
-        # In nats per row: the error of the energy is then too small for L-BFGS to
-        # notice. A smaller value takes more sweeps to the same optima. Only its name in
-        # checkpoints is tracked.
+        # In nats per row. The error of the energy is then too small to disturb L-BFGS.
+        # A smaller value needs more sweeps and leads to the same optima. The variable
+        # is tracked only for its name in checkpoints.
         value = 1e-7 if tolerance is None else 0.0
         self.__dict__["loss_tolerance"] = tf.Variable(
             value, dtype=X.dtype, trainable=False
@@ -185,16 +186,17 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
             at_fixed_point = (mixed if is_mixed(self.kernel) else point).energy
             return at_fixed_point(problem, self._infer(problem, mean_square))
 
-        sources = (
-            [] if is_mixed(self.kernel) else self._parts.variables(*self.rows.read())
-        )
-        product = lambda vector: hessian_product(self._converge(), vector)  # noqa: E731
-        value = point.twice_differentiable(energy, sources, product)
+        if is_mixed(self.kernel) or not tf.executing_eagerly():
+            value = energy()
+        else:
+            sources = self._parts.variables(*self.rows.read())
+            product = lambda v: hessian_product(self._converge(), v)  # noqa: E731
+            value = point.twice_differentiable(energy, sources, product)
         return checks.require_finite(value, "log marginal likelihood", ADVICE)
 
     @property
     def last_inference(self) -> SiteUpdateInfo:
-        """The record of the newest run of the inner loop."""
+        """The record of the last run of the inner loop."""
         return _record_of_run(self._last_run.numpy())
 
     @tf.autograph.experimental.do_not_convert
@@ -208,11 +210,12 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     ) -> SiteUpdateInfo:
         """Bring the sites towards their fixed point for the present parameters.
 
-        Predictions and losses do this themselves. Call it to try other settings.
+        Predictions and losses do this themselves. Call this method to try other
+        settings.
 
         :param max_sweeps: The largest number of updates of all sites, after a first
-            sweep that measures the residual. If it is passed, there are no fallbacks;
-            by default it is the model's limit, and there are.
+            sweep that measures the residual. If it is passed, fallbacks are not tried;
+            by default it is the model's limit, and fallbacks are tried.
         :param tolerance: As in the class; by default the tolerance of the model.
         :param damping: The largest step, in (0, 1]; 1 by default.
         :param fresh: Whether to start without sites, not from the present ones. If
@@ -277,8 +280,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         an error.
 
         :param new_data: X [N, D] and Y [N, P], with as many columns as before.
-        :param alpha: If there is a power for each row: the power of the new rows, a
-            number or one number for each.
+        :param alpha: The power of the new rows, a number or one number for each, if the
+            model has a power for each row.
         :raises ValueError: If rows or powers do not suit the model, which then remains
             unchanged.
         """
@@ -309,7 +312,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Compute marginals, sites and residual variances of all rows at the fixed
         point.
 
-        They serve to define criteria over rows, see
+        Use them to define criteria over rows; see
         :class:`~gpflow_pep.engine.sites.implicit.ConvergedRows`.
         """
         refuse_mixed(self.kernel, "converged_rows", "Use loo_log_density_of_entries.")
@@ -317,10 +320,10 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
-        r"""Compute :math:`\log p(y_n | y_{-n})` of each row, approximately.
+        r"""Compute an approximation of :math:`\log p(y_n | y_{-n})` for each row.
 
-        The whole site of the row is removed from q, at any alpha, and its likelihood is
-        averaged over the rest.
+        At any alpha the whole site of the row is removed from q, and the likelihood of
+        the row is averaged over the remaining q.
 
         :raises ValueError: If a row's cavity is then improper, or if the result is not
             finite.
@@ -346,7 +349,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Read the cached sites; they are empty if the data were replaced by another
         number of rows.
         """
-        return self.sites.read(tf.shape(self.data[0])[0])
+        return self.sites.read(num_rows(self.data[0]))
 
     def write_sites(self, sites: Sites) -> None:
         """Replace all cached sites; their number may change."""
@@ -354,9 +357,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
 
     def _converge(self, copies: int = 1) -> Converged:
         problem = self.site_problem().keep_projections(copies)
-        report = partial(
-            self.__dict__.__setitem__, "last_adjoint"
-        )  # TensorFlow would save an attribute
+        # TensorFlow would save an attribute.
+        report = partial(self.__dict__.__setitem__, "last_adjoint")
         fixed_point = self._once("sites", partial(self._infer, problem))
         return Converged(problem, fixed_point, self.site_problem, report)
 
@@ -404,8 +406,7 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
     ) -> None:
         X, Y = map(tf.convert_to_tensor, self._check_data(data))
         target_rule(self).check(self.likelihood, Y)
-        # Everything that may be refused comes first, so that an error leaves the model
-        # as it was.
+        # All checks come first, so that an error leaves the model unchanged.
         rows, powers, index = replace_rows(self.data, self.alpha, (X, Y), alpha, add)
         stays = index[:, None] >= 0
         sites = (self.sites.nu.numpy(), self.sites.tau.numpy())
@@ -520,7 +521,7 @@ class _SiteParameters(Module):
         self.version = tf.Variable(0, trainable=False)
         """The number of times that all sites were replaced at once."""
 
-    def read(self, num_rows: tf.Tensor) -> Sites:
+    def read(self, num_rows: Any) -> Sites:
         """Read the sites; empty sites if the cache has another number of rows."""
         cached = Sites(*map(tf.convert_to_tensor, (self.nu, self.tau)))
         empty = no_sites(num_rows, cached.nu.shape[1], cached.nu.dtype)
@@ -533,9 +534,8 @@ class _SiteParameters(Module):
     def write(self, sites: Sites) -> None:
         """Replace all sites; their number may change."""
         for parameter, value in zip((self.nu, self.tau), sites, strict=True):
-            if isinstance(
-                parameter, Parameter
-            ):  # gpflow.utilities.freeze makes it a constant
+            # gpflow.utilities.freeze makes it a constant.
+            if isinstance(parameter, Parameter):
                 parameter.unconstrained_variable.assign(value)
         self.version.assign_add(1)
 

@@ -150,8 +150,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         return checks.check_incomplete_data(data) if gaps else checks.check_data(data)
 
     def _choose_cut(self, blocks: Any) -> Cut:
-        """Return how rows are grouped into factors: by the labels of blocks, or each
-        row or target by itself.
+        """Return how rows are grouped into factors: by the labels of blocks, or with
+        each row or target as a factor.
         """
         if is_mixed(self.kernel):  # all targets of a row are one factor
             return Cut(num_gapped=1)
@@ -217,8 +217,8 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: []")
     def fitc_log_marginal_likelihood(self) -> tf.Tensor:
-        """Compute log Z at alpha 1 with each row as a factor, as
-        :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood` does.
+        """Compute log Z at alpha 1 with each row as a factor, like
+        :meth:`gpflow.models.GPRFITC.fitc_log_marginal_likelihood`.
 
         :raises ValueError: If some alpha is not 1, or rows come in blocks.
         """
@@ -271,7 +271,9 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
 
     @unconverted("return: [N]")
     def loo_log_density(self) -> tf.Tensor:
-        r"""Compute :math:`\log p(y_n | y_{-n})` of each row, by :meth:`loo_moments`."""
+        r"""Compute :math:`\log p(y_n | y_{-n})` of each row from
+        :meth:`loo_moments`.
+        """
         if is_mixed(self.kernel):
             return mixed.loo_log_density(self)
         return collapsed.observed_log_density(self.data[1], *self.loo_moments())
@@ -321,7 +323,7 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         self._require_single_rows("total_loo_log_density", "Train by the evidence.")
         parts = self._parts_of_output()
         W = self._parts.whiten().W
-        # The second pass over the rows uses the factor of the first.
+        # The second pass over the rows uses the factor from the first pass.
         factor = posterior_factor(self._sums(W).natural)
 
         def terms(rows: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor) -> tf.Tensor:
@@ -369,17 +371,16 @@ class PEPRegression(ContextPredictions, InternalDataModel, PowerEPModel):
         memory = self._memory_terms(W)
         if memory is None:
             return sums
-        squares = (
-            sums.squares - 2.0 * memory.log_scale
-        )  # log Z has minus half of the squares
+        # Log Z contains minus half of the squares.
+        squares = sums.squares - 2.0 * memory.log_scale
         return sums._replace(natural=add_memory(sums.natural, memory), squares=squares)
 
 
 def _gaussian_likelihood(
     likelihood: Any, noise_variance: TensorData | None, num_outputs: int | None = None
 ) -> Any:
-    """Make the likelihood of regression from the likelihood, or the noise variance, or
-    neither.
+    """Make the likelihood of regression from a likelihood, from a noise variance, or
+    with default noise.
 
     :param num_outputs: The number of outputs with separate noise; None if all outputs
         have the same noise.

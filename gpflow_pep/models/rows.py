@@ -24,11 +24,11 @@ Data = tuple[tf.Tensor, tf.Tensor]
 
 class Cut:
     """
-    How the rows of a model are cut into factors: each row alone, with the power of all
-    or its own.
+    How the rows of a model are cut into factors. In this class each row is a factor,
+    with a common power or its own power.
 
-    :param num_gapped: How many outputs have sets of rows of their own, because targets
-        are missing, so that each target is a factor; else 0.
+    :param num_gapped: The number of outputs with separate sets of rows, because targets
+        are missing, so that each target is a factor; otherwise 0.
     """
 
     block_rows: BlockRows | None = None
@@ -38,25 +38,23 @@ class Cut:
         self.num_gapped = num_gapped
 
     def sums_of(self, parts: Any, piece: Any, W: tf.Tensor) -> RowSums:
-        """Sum over a piece."""
+        """Sum the terms of a piece of the rows."""
         return sum_single_rows(parts, piece, W, has_gaps=self.num_gapped > 0)
 
     def powers(self, alpha: Power, X: tf.Tensor) -> tf.Tensor:
-        """Read the power of each factor, or [1] of all, after a check that there are as
-        many.
+        """Return the power of each factor, or one power [1] for all, after a check of
+        their number.
         """
         return checks.check_alpha(alpha, chunks.num_rows(X), "row")
 
     def pieces(self, data: Data, alpha: tf.Tensor, chunk_size: int) -> Chunks:
-        """Cut rows and powers into pieces, as the bound takes them."""
+        """Cut rows and powers into the pieces for the bound."""
         return chunks.row_chunks((*data, alpha), chunk_size)
 
     def check_other_rows(
         self, num_rows: int, num_before: int | None, alpha: Power
     ) -> None:
-        """Refuse rows that cannot take the place of the present ones because of their
-        number.
-        """
+        """Refuse rows that cannot replace the present rows because of their number."""
         if alpha.shape.rank and num_rows != num_before:
             got = (
                 f"{counted(num_rows, 'row')} for a model with"
@@ -68,20 +66,20 @@ class Cut:
     def plan(
         self, chunk_size: int | None, num_inducing: int | None, X: tf.Tensor
     ) -> Plan:
-        """Choose how to sum over rows: see
+        """Choose how to sum over rows; see
         :func:`~gpflow_pep.engine.numerics.chunks.plan`.
         """
-        # Four matrices of size M x N stay for gradients: Kuf twice (its exponential and
-        # its product with the variance), A, and A times the rows' precisions.
+        # Four matrices of size M x N are kept for gradients: Kuf twice (its exponential
+        # and the product with the variance), A, and A times the precisions of the rows.
         return chunks.plan(chunk_size, num_inducing, X, 4 * max(self.num_gapped, 1))
 
 
 class Blocks(Cut):
-    """The rows of each block are one factor, with their residual covariance in full.
+    """The rows of each block are one factor, with their full residual covariance.
 
-    :param labels: [N], the label of each row's block.
-    :param chunk_size: The most rows in a chunk, fillings included, except where one
-        block has more.
+    :param labels: The label of each row's block, [N].
+    :param chunk_size: The largest number of rows in a chunk, padding included, unless
+        one block has more.
     """
 
     def __init__(self, labels: AnyNDArray, chunk_size: int) -> None:
@@ -93,7 +91,7 @@ class Blocks(Cut):
         self.block_rows = BlockRows(
             *(tf.constant(part, dtype) for part, dtype in parts)
         )
-        # Blocks of like size go together, so that little is filled up.
+        # Blocks of similar size are put together, so that there is little padding.
         largest_first = np.argsort(-sizes, kind="stable")
         num_blocks: list[int] = []
         width: list[int] = []
@@ -108,10 +106,8 @@ class Blocks(Cut):
             np.pad(members[block], (0, filled - sizes[block]), constant_values=-1)
             for block, filled in zip(largest_first, np.repeat(width, num_blocks))
         ]
-        ends = (
-            num_blocks,
-            np.multiply(num_blocks, width),
-        )  # of chunks, in the two before
+        # The ends of chunks among the blocks, and among the rows.
+        ends = (num_blocks, np.multiply(num_blocks, width))
         starts = (np.cumsum([0, *numbers]) for numbers in ends)
         self._plan = largest_first, np.concatenate(rows), *starts, np.asarray(width)
 
@@ -128,8 +124,8 @@ class Blocks(Cut):
     def chunks(self) -> Chunks:
         """Cut rows into chunks of whole blocks.
 
-        :return: Chunks whose ``take(k)`` gives the numbers of blocks [B], by ascending
-            label, and their rows [B, S], with -1 where a block has no more rows.
+        :return: Chunks. ``take(k)`` returns the numbers of blocks [B], by ascending
+            label, and the numbers of their rows [B, S], padded with -1.
         """
         order, rows, start, row_start, width = (
             tf.constant(p, tf.int32) for p in self._plan
@@ -149,7 +145,7 @@ class Blocks(Cut):
 
         def take(k: Any) -> tuple[tf.Tensor, ...]:
             block, row = blocks.take(k)
-            member = tf.maximum(row, 0)  # -1 where there is no row
+            member = tf.maximum(row, 0)  # -1 for padding
             return (
                 row >= 0,
                 tf.gather(X, member),
@@ -172,57 +168,64 @@ class Blocks(Cut):
 
 
 class Rows(NamedTuple):
-    """The rows of a model as they are now, and all that sums over them depend on."""
+    """The present rows of a model, and everything that sums over them depend on."""
 
     data: Any  #: X [N, D] and Y [N, P], tensors or variables.
-    alpha: Power  #: The power of all, or of each factor.
-    cut: Cut  #: How they are cut into factors.
+    alpha: Power  #: The power of all factors, or of each factor.
+    cut: Cut  #: How the rows are cut into factors.
     version: tf.Variable
-    """How often rows, or powers of rows, were replaced by others than variables."""
+    """How often rows or powers were replaced in a way that compiled functions cannot
+    see.
+    """
 
-    chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
+    #: The largest number of rows that are computed at a time; None chooses it.
+    chunk_size: int | None
     num_inducing: int | None
-    """M, where it is known: chunks are such that M x chunk numbers fit a processor's
-    cache.
+    """The number of inducing variables M, if it is known. Chunks are chosen so that M x
+    chunk numbers fit in a processor's cache.
     """
 
     @property
     def num_rows(self) -> int | None:
-        """N of this process; None where it is not known before a graph runs."""
+        """The number of rows N of this process; None if it is not known before a graph
+        runs.
+        """
         return self.data[0].shape[0]
 
     @property
     def in_variables(self) -> bool:
-        """Whether other rows may be assigned in their place."""
+        """Whether the rows are variables, to which other rows may be assigned."""
         return isinstance(self.data[0], tf.Variable)
 
     def read(self) -> Data:
-        """Read X and Y; a graph stops where they are not the traced ones."""
+        """Read X and Y. A graph stops with an error if they were replaced after it was
+        traced.
+        """
         X, Y = map(tf.convert_to_tensor, self.data)
         with tf.control_dependencies(self.require_same_version()):
             return (X if tf.executing_eagerly() else tf.identity(X)), Y
 
     def powers(self) -> tf.Tensor:
-        """Read the power of each factor, or [1] of all."""
+        """Read the power of each factor, or one power [1] for all."""
         return self.cut.powers(self.alpha, self.data[0])
 
     def num_targets(self) -> tf.Tensor:
-        """Count the targets that are not NaN, of all processes."""
+        """Count the targets that are not NaN in all processes."""
         Y = tf.convert_to_tensor(self.data[1])
         if self.cut.num_gapped:
             return tf.math.count_nonzero(~tf.math.is_nan(Y), dtype=self.alpha.dtype)
         return tf.cast(tf.size(Y), self.alpha.dtype)
 
     def plan(self) -> chunks.Plan:
-        """Choose how to sum over them."""
+        """Choose how to sum over the rows."""
         return self.cut.plan(self.chunk_size, self.num_inducing, self.data[0])
 
     def single_rows(self, chunk_size: int) -> chunks.Chunks:
-        """Cut X and Y alone, whatever factors the rows make."""
+        """Cut only X and Y, independently of the factors."""
         return chunks.row_chunks(self.read(), chunk_size)
 
     def pieces(self, chunk_size: int) -> chunks.Chunks:
-        """Cut them, as a bound takes them."""
+        """Cut the rows into the pieces for a bound."""
         return self.cut.pieces(self.read(), self.powers(), chunk_size)
 
     def sum(
@@ -230,26 +233,26 @@ class Rows(NamedTuple):
     ) -> Any:
         """Sum over all rows of all processes, chunk by chunk.
 
-        :param terms: ``(piece, *shared)`` to what the rows of a piece add, see
-            :meth:`Cut.pieces`.
-        :param shared: Tensors that each piece needs, and that gradients reach.
+        :param terms: A function of ``(piece, *shared)`` that computes the contribution
+            of the rows of a piece; see :meth:`Cut.pieces`.
+        :param shared: Tensors that each piece needs and that have gradients.
         """
         chunk_size, keep_all = self.plan()
         pieces = self.pieces(chunk_size)
         return chunks.sum_over_chunks(terms, pieces, shared, keep=keep_all, parts=parts)
 
     def with_powers(self, alpha: Power) -> "Rows":
-        """Take checked powers of another shape; graphs that were traced with others
-        stop.
+        """Store checked powers of another shape. Graphs that were traced before stop
+        with an error.
         """
         self.version.assign_add(1)
         return self._replace(alpha=alpha)
 
     def with_data(self, data: Any) -> "Rows":
-        """Put other rows in their place, once all that may be refused has been checked.
+        """Replace the rows by other rows, which must have been checked before.
 
-        Variables are assigned; otherwise graphs that were traced with the present rows
-        stop.
+        Variables are assigned. Otherwise graphs that were traced with the old rows stop
+        with an error.
         """
         if self.in_variables:
             for variable, value in zip(self.data, data, strict=True):
@@ -259,12 +262,12 @@ class Rows(NamedTuple):
         return self._replace(data=data)
 
     def require_same_version(self) -> list[tf.Operation]:
-        """Stop a graph where the rows are not the traced ones."""
+        """Stop a graph with an error if the rows were replaced after it was traced."""
         if tf.executing_eagerly():
             return []
         with tf.init_scope():
             traced = self.version.value() if tf.executing_eagerly() else None
-        if traced is None:  # inside a graph that is no tf.function
+        if traced is None:  # inside a graph that is not a tf.function
             return []
         remedy = "Compile it again (with a new gpflow.optimizers.Scipy())"
         if not self.in_variables:
@@ -281,16 +284,16 @@ class Rows(NamedTuple):
 
 @check_shapes("old: [N_old, D]", "new: [N_new, D]", "return: [N_new]")
 def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
-    """Find each new row among the old ones: its index there, or -1.
+    """Find the index of each new row among the old rows, or -1.
 
-    Rows are the same where all their numbers are. Of rows that are there several times,
-    the first new one is the first old one, and so on; rows left over are new.
+    Rows are the same if all their numbers are. If a row occurs several times, its first
+    new copy is matched with its first old copy, and so on; further copies are new.
     """
     rows = pd.DataFrame(np.concatenate([old, new]))
     labels = rows.groupby(list(rows.columns), sort=False, dropna=False).ngroup()
     is_new = np.arange(len(rows)) >= len(old)
-    # The k-th occurrence of a row, in the old ones and in the new ones, is one and the
-    # same.
+    # The k-th occurrence of a row among the old rows matches the k-th occurrence among
+    # the new rows.
     occurrence = labels.groupby([labels, is_new]).cumcount()
     keys = pd.MultiIndex.from_arrays([labels, occurrence])
     return keys[~is_new].get_indexer(keys[is_new])
@@ -299,12 +302,12 @@ def match_rows(old: AnyNDArray, new: AnyNDArray) -> AnyNDArray:
 def replace_rows(
     data: Data, alpha: Power, other: Data, powers: TensorData | None, add: bool
 ) -> tuple[Data, Power | None, AnyNDArray]:
-    """Match other rows with those of a model, or append them.
+    """Match other rows with the rows of a model, or append them.
 
-    :param powers: Of rows that are new, where there is one for each.
-    :param add: Whether the old rows stay, before the others.
-    :return: All rows; a power for each, where there was one for each before; and the
-        place of each among the old ones, or -1.
+    :param powers: The powers of new rows, if each row has a power.
+    :param add: Whether the old rows are kept, before the other rows.
+    :return: All rows; a power for each row, if each row had one before; and the place
+        of each row among the old rows, or -1.
     """
     check_replacement(data, other, of_any_length=add)
     old = tuple(map(tf.convert_to_tensor, data))
@@ -325,7 +328,7 @@ def replace_rows(
 def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -> None:
     """Refuse rows that have other columns, or that do not fit the variables of a model.
 
-    :param of_any_length: Whether their number does not matter.
+    :param of_any_length: Whether any number of rows is allowed.
     """
     for name, new, old in zip("XY", other, data, strict=True):
         if new.shape[1] != old.shape[1]:
@@ -340,7 +343,7 @@ def check_replacement(data: Data, other: Data, *, of_any_length: bool = False) -
 
 
 def _powers(alpha: Power, index: AnyNDArray, powers: TensorData | None) -> Power | None:
-    """Find the power of each row; None where all have one."""
+    """Find the power of each row; None if all rows have one power."""
     if alpha.shape.rank == 0:
         if powers is not None:
             got = "powers of new rows"

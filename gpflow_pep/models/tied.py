@@ -36,7 +36,7 @@ from ..engine.sites.posterior import WhitenedGaussian, row_moments, unwhitened
 from .arguments import Power, VariationalParameter
 from .base import ADVICE, PowerEPModel, labels_to_floats
 
-#: For kernels of users, whose code is not traced without AutoGraph.
+#: For kernels of users, whose code may need AutoGraph.
 _f_under = convert_user_code(f_under)
 
 _SHARED = "gpflow.inducing_variables.SharedIndependentInducingVariables"
@@ -89,7 +89,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     )
 
     energy: Callable[[WhitenedGaussian, tf.Tensor, tf.Tensor], TiedEnergy]
-    """Of q, alpha and N: one of :mod:`gpflow_pep.engine.energies.tied`."""
+    """The energy as a function of q, alpha and N, from
+    :mod:`gpflow_pep.engine.energies.tied`.
+    """
 
     def __init__(
         self,
@@ -142,9 +144,8 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         value when it is assigned. It is not a parameter, and restoring a checkpoint
         does not change it.
         """
-        if "_num_data" not in vars(
-            self
-        ):  # what is assigned is compared with what is there
+        # The new value is compared with the present one.
+        if "_num_data" not in vars(self):
             raise AttributeError("num_data")
         return self._num_data[0]
 
@@ -159,10 +160,11 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
             known[1] if known else tf.Variable(0, trainable=False, dtype=tf.int64)
         )
         variable.assign(number)
+        # This bypasses TensorFlow, which would save it.
         self.__dict__["_num_data"] = (
             number,
             variable,
-        )  # past TensorFlow, which would save it
+        )
 
     @check_shapes("return: []")
     def prior_kl(self) -> tf.Tensor:
@@ -196,7 +198,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         """Compute the tilted integral of each row under q, [B]."""
         if mixes_outputs(self.kernel, self.inducing_variable):
             return self._tilted_of_mixed(q, X, Y, alpha)
-        A, D = self._parts.project(self._parts.whiten().W, X)
+        A, D, _ = self._parts.project(self._parts.whiten().W, X)
         h, s = row_moments(q, A)
         d = tf.transpose(D)
         mean = h + self._parts.mean(X)
@@ -206,7 +208,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     def _tilted_of_mixed(
         self, q: WhitenedGaussian, X: tf.Tensor, Y: tf.Tensor, alpha: tf.Tensor
     ) -> tf.Tensor:
-        """As :meth:`_tilted`, where q correlates the latent functions of a row."""
+        """Compute :meth:`_tilted` if q correlates the latent functions of a row."""
         joint = factors.traits(self.likelihood).is_gaussian
         mean, covariance = _f_under(q, *self._parts[:3], X, False, joint)
         factors.check_num_latent(mean.shape[1], self.likelihood, Y)
@@ -230,7 +232,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
     def _resolved(
         self, X: Any, mean: tf.Tensor, variance: tf.Tensor, *rest: Any
     ) -> tf.Tensor:
-        """Compute the integral of each row, after a check that it is one, [B]."""
+        """Compute the integral of each row, [B], after a check that it exists."""
         ell = factors.log_power_expectation(self.likelihood, X, mean, variance, *rest)
         with tf.control_dependencies(
             factors.require_resolved(self.likelihood, ell, mean, variance)
@@ -245,7 +247,9 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         return unwhitened(self._prior_root(), self._posterior_of_v())
 
     def _prior_root(self) -> tf.Tensor:
-        """Cholesky factors of the prior covariance of u, [1, M, M] or [L, M, M]."""
+        """Compute Cholesky factors of the prior covariance of u, [1, M, M] or [L, M,
+        M].
+        """
         return tf.linalg.cholesky(covariance_of_u(self.inducing_variable, self.kernel))
 
     def _check_powers(self, alpha: Power) -> tf.Tensor:
@@ -260,7 +264,7 @@ class TiedModel(PowerEPModel, ExternalDataTrainingLossMixin):
         return power
 
     def _posterior_of_v(self) -> WhitenedGaussian:
-        """q(v) for the parameters as they are."""
+        """Compute q(v) for the present parameters."""
         mean, root = (
             checks.require_finite(tf.convert_to_tensor(parameter), "q", ADVICE)
             for parameter in (self.q_mu, self.q_sqrt)
@@ -321,11 +325,11 @@ class APEP(TiedModel):
     energy of stochastic EP. Source: Villacampa-Calvo & Hernández-Lobato (2020), section
     3.2.
 
-    Each q is such a product, with the N-th root of q over the prior as factor. The
-    precision of the factor may be negative in a direction, like the precision of a site
-    of EP; the cavity is a proper Gaussian for any q. The parameters here are therefore
-    the parameters of q, while the paper uses the parameters of the factor. For the
-    arguments see :class:`TiedModel`.
+    Every Gaussian q can be written in this way: the factor is the N-th root of q
+    divided by the prior. The precision of the factor may be negative in some direction,
+    like the precision of a site of EP, but the cavity is a proper Gaussian for any q.
+    Therefore the parameters of this class are the parameters of q, while the paper uses
+    the parameters of the factor. For the arguments see :class:`TiedModel`.
 
     .. seealso:: :class:`ARPEP`, to try first; :class:`PEP`, where each step can pass
         over all rows; :ref:`tied`, and :doc:`/training`.
@@ -337,17 +341,16 @@ class APEP(TiedModel):
 def _shape_of_q(
     inducing_variable: InducingVariables, kernel: Kernel
 ) -> tuple[int, int | None]:
-    """Count the rows and the columns of ``q_mu``, None for a kernel that suits any
-    number.
+    """Return the numbers of rows and columns of ``q_mu``. The number of columns is None
+    for a kernel that suits any number.
     """
     num_inducing = int(inducing_variable.num_inducing)
     if not isinstance(kernel, MultioutputKernel):
         return num_inducing, None
     num_latents = int(kernel.num_latent_gps)
     several = isinstance(inducing_variable, MultioutputInducingVariables)
-    return (
-        (num_inducing, num_latents) if several else (num_inducing * num_latents, 1)
-    )  # in one Gaussian
+    # All latent functions are in one Gaussian.
+    return (num_inducing, num_latents) if several else (num_inducing * num_latents, 1)
 
 
 def _check_q(
@@ -357,7 +360,7 @@ def _check_q(
     num_latent_gps: int,
     q_diag: bool,
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Check the Gaussian to start from; whatever is not given is the prior's."""
+    """Check the initial Gaussian. Arguments that are None are taken from the prior."""
     dtype = default_float()
     mean: AnyNDArray | None = None if q_mu is None else np.asarray(q_mu, dtype)
     root: AnyNDArray | None = None if q_sqrt is None else np.asarray(q_sqrt, dtype)
@@ -390,7 +393,9 @@ def _check_q(
 def _num_latent_of(
     mean: AnyNDArray | None, root: AnyNDArray | None, q_diag: bool
 ) -> int | None:
-    """Read the number of latent functions off q_mu or q_sqrt, if one has axes."""
+    """Read the number of latent functions from q_mu or q_sqrt, if one of them is an
+    array.
+    """
     if mean is not None and mean.ndim:
         return int(mean.shape[-1])
     if root is not None and root.ndim:

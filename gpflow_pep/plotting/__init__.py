@@ -1,4 +1,4 @@
-"""Pictures: numbers and an ``ax`` in, the ``ax`` out. They need the extra
+"""Pictures. The functions draw numbers on an ``ax`` and return it. They need the extra
 ``gpflow_pep[plots]``.
 """
 

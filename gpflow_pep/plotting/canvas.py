@@ -28,11 +28,11 @@ FIT, BEST, TRAIN, HELD_OUT = PALETTE[0], PALETTE[1], "#8a8a8a", PALETTE[1]
 INK, FAINT = "#333333", "#d9d9d9"
 #: The size of labels and notes, in points.
 SMALL = 8.5
-#: The form of legends: compact, so that they stand in one line.
+#: The form of legends, compact so that they fit in one line.
 LEGEND: dict[str, Any] = {"fontsize": SMALL, "handletextpad": 0.3, "columnspacing": 1.0}
-#: What the documentation of every picture has in common.
+#: The common part of the documentation of every picture.
 _AXES = """\
-    :param ax: To draw on; a new figure of pyplot's if None.
+    :param ax: The axes to draw on; None makes a new figure of pyplot.
     :return: `ax`.
     :raises ImportError: If matplotlib is not installed.
 """
@@ -44,10 +44,10 @@ def available() -> bool:
 
 
 def figure(width: float, height: float) -> "Figure":
-    """Make a figure, of its own and not pyplot's: drawing here leaves the caller's
-    figures alone.
+    """Make a figure that does not belong to pyplot, so that the caller's figures are
+    not changed.
 
-    :param width: In inches, as the height.
+    :param width: The width in inches; the height is in inches too.
     :raises ImportError: If matplotlib is not installed.
     """
     if not available():
@@ -60,8 +60,8 @@ def figure(width: float, height: float) -> "Figure":
 def picture(
     width: float = 6.0, height: float = 4.2
 ) -> Callable[[Callable[Arguments, None]], Callable[Arguments, "Axes"]]:
-    """Decorate a function that draws on ``ax``: by default on a new figure; it returns
-    ``ax``.
+    """Decorate a function that draws on ``ax``. By default it draws on a new figure. It
+    returns ``ax``.
     """
 
     def with_axes(draw: Callable[Arguments, None]) -> Callable[Arguments, "Axes"]:
@@ -82,7 +82,7 @@ def picture(
                 try:
                     draw(*arguments, **options)
                 except BaseException:
-                    pyplot.close(ax.figure)  # nothing is to be shown
+                    pyplot.close(ax.figure)  # the figure is not shown
                     raise
             tidy(ax)
             return ax
@@ -99,14 +99,14 @@ def tidy(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def color_of(number: int) -> str:
-    """Choose the colour of the line, class or set with a number."""
-    return PALETTE[number % len(PALETTE)]
+def color_of(place: int) -> str:
+    """Choose the colour of a line, class or set by its number."""
+    return PALETTE[place % len(PALETTE)]
 
 
 def halo() -> list[Any]:
-    """Make a white rim for text and lines, which keeps them readable on what lies
-    below.
+    """Make a white rim for text and lines, which keeps them readable on any
+    background.
     """
     from matplotlib.patheffects import withStroke
 
@@ -114,22 +114,22 @@ def halo() -> list[Any]:
 
 
 def note(ax: "Axes", text: str) -> None:
-    """Write a note above the axes, where it covers nothing that is drawn."""
+    """Write a note above the axes, where it does not cover the picture."""
     ax.set_title(text, fontsize=SMALL, color=INK, loc="left")
 
 
 def count(number: int) -> str:
-    """Write a whole number, its digits in groups of three."""
+    """Write a whole number with its digits in groups of three."""
     return f"{number:,}".replace(",", "\u2009")
 
 
 def rows(number: int) -> str:
-    """Write how many rows there are."""
+    """Write the number of rows."""
     return f"{count(number)} row{'' if number == 1 else 's'}"
 
 
 def legend_on_top(ax: "Axes", columns: int = 4) -> None:
-    """Name everything with a label in lines above the axes."""
+    """Draw a legend in lines above the axes."""
     if names := ax.get_legend_handles_labels()[1]:
         entry = 0.07 * max(map(len, names)) + 0.5  # inches, of small letters and a line
         columns = max(1, min(columns, int(ax.bbox.width / ax.figure.dpi / entry)))
@@ -151,13 +151,13 @@ def check_spread(name: str, values: AnyNDArray) -> AnyNDArray:
     return values
 
 
-def as_names(kind: str, names: Sequence[Any] | None, number: int) -> list[str]:
-    """Give a name for each of some classes or inputs, as text: the user's, or kind and
+def as_names(kind: str, names: Sequence[Any] | None, size: int) -> list[str]:
+    """Return a name for each class or input, as text: the user's name, or kind and
     number.
     """
     if names is None:
-        return [f"{kind} {place}" for place in range(number)]
-    if isinstance(names, str) or len(names) != number:
+        return [f"{kind} {place}" for place in range(size)]
+    if isinstance(names, str) or len(names) != size:
         got = repr(names) if isinstance(names, str) else counted(len(names), "name")
-        raise refusal("names", got, f"{number}, one for each {kind}", "Pass a list.")
+        raise refusal("names", got, f"{size}, one for each {kind}", "Pass a list.")
     return [str(name) for name in names]

@@ -23,11 +23,12 @@ from . import canvas
 from .canvas import FIT, INK, SMALL, as_columns, as_names
 from .models import Inducing, inducing_points_of
 
-#: Points of the grid along each axis.
+#: The number of points of the grid along each axis.
 GRID = 120
-#: Of more classes than this, only some are named on the axes, and cells have no counts.
+#: With more classes than this, only some have their name on the axes, and cells have no
+#: counts.
 MOST_NAMED = 20
-#: Marks of classes, one with each colour, for prints in grey.
+#: Marks of classes, one for each colour, for prints in grey.
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
 
@@ -40,8 +41,8 @@ def reliability(
     level: float = 0.95,
     ax: Any = None,
 ) -> None:
-    """Draw how often predicted classes are right, against their probability, with
-    Wilson intervals and the number of rows in each bin.
+    """Draw how often predicted classes are right against their predicted probability,
+    with Wilson intervals and the number of rows in each bin.
 
     :param labels: The observed classes, [N]: whole numbers from 0; or, for the
         probability of one event, 1 if it occurred and 0 if not.
@@ -64,7 +65,7 @@ def reliability(
     ax.plot([0.0, 1.0], [0.0, 1.0], color=INK, linewidth=1, linestyle=(0, (4, 3)))
     ax.vlines(confidence, lower, upper, color=FIT, alpha=0.45, linewidth=2.0)
     ax.plot(confidence, accuracy, "o-", color=FIT, linewidth=1.0, markersize=5)
-    # Counts are bars on a strip below 0.
+    # Counts are drawn as bars in a strip below 0.
     heights = 0.12 * counts / counts.max()
     bars = ax.bar(
         confidence, heights, bottom=-0.2, width=0.05, color=canvas.FAINT, zorder=0
@@ -89,8 +90,8 @@ def confusion_matrix(
     :param predicted: The predicted classes, [N].
     :param names: The names of all classes in their sorted order; by default the labels
         themselves. If labels are whole numbers from 0, one name for each number.
-    :raises ValueError: If labels and predictions differ in number, or names and
-        classes.
+    :raises ValueError: If the numbers of labels and predictions differ, or the numbers
+        of names and classes.
     """
     labels = as_labels("labels", labels)
     predicted = as_labels("predicted", predicted)
@@ -112,8 +113,8 @@ def confusion_matrix(
     style["xticks_rotation"] = 90.0 if size * max(map(len, texts)) > 45 else 0.0
     display = sklearn.metrics.ConfusionMatrixDisplay(fractions, display_labels=texts)
     display.plot(include_values=few, ax=ax, colorbar=False, **style)
-    for cell, number in zip(display.text_.flat if few else (), counts.flat):
-        cell.set_text(canvas.count(int(number)) if number else "")
+    for cell, count in zip(display.text_.flat if few else (), counts.flat):
+        cell.set_text(canvas.count(int(count)) if count else "")
     shown = range(0, size, 1 if few else -(-size // 8))
     ax.set(xticks=shown, xticklabels=texts[:: shown.step])
     ax.set(yticks=shown, yticklabels=texts[:: shown.step])
@@ -166,12 +167,12 @@ def decision_boundary(
     if inducing is None:
         try:
             inducing = inducing_points_of(classifier)
-        except ValueError:  # GPR has none, others have no inputs
+        except ValueError:  # no inducing points, or points without inputs
             inducing = ()
     margin = 0.08 * np.maximum(np.ptp(X, axis=0), 1e-9)
     low = X.min(axis=0) - margin
     high = X.max(axis=0) + margin
-    high[1] += 0.1 * (high[1] - low[1])  # room for the legend
+    high[1] += 0.1 * (high[1] - low[1])  # this makes room for the legend
     grid = np.meshgrid(*np.linspace(low, high, GRID).T)
     inputs: Any = np.column_stack([axis.ravel() for axis in grid])
     if (
@@ -185,12 +186,12 @@ def decision_boundary(
     _draw_probability(ax, grid, P)
     style: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
     style |= {"markersize": 5.0} if len(X) < 1000 else {"markersize": 2.5, "alpha": 0.5}
-    for number, label in enumerate(classes):
-        color = canvas.color_of(number)
-        marker = MARKERS[number % len(MARKERS)]
+    for place, label in enumerate(classes):
+        color = canvas.color_of(place)
+        marker = MARKERS[place % len(MARKERS)]
         rows = X[labels == label].T
         ax.plot(
-            *rows, marker, color=color, label=texts[number], rasterized=True, **style
+            *rows, marker, color=color, label=texts[place], rasterized=True, **style
         )
     for points in inducing:
         _draw_inducing(ax, points)
@@ -231,7 +232,7 @@ def predictor(classifier: Any) -> Callable[[AnyNDArray], Any]:
 
 
 def _classes_of(classifier: Any, labels: AnyNDArray, size: int) -> AnyNDArray:
-    """Find the label that each column of the probabilities is of."""
+    """Find the label of each column of the probabilities."""
     numbers = (
         np.arange(size) if np.isin(labels, np.arange(size)).all() else np.unique(labels)
     )
@@ -257,16 +258,16 @@ def _draw_probability(ax: Any, grid: Sequence[AnyNDArray], P: AnyNDArray) -> Non
     shape = grid[0].shape
     size = P.shape[1]
     extent = (grid[0].min(), grid[0].max(), grid[1].min(), grid[1].max())
-    colors = np.array([to_rgb(canvas.color_of(number)) for number in range(size)])
-    # The least that the highest probability of C classes can be is 1 / C: white.
+    colors = np.array([to_rgb(canvas.color_of(place)) for place in range(size)])
+    # The highest probability of C classes is at least 1 / C, which is white.
     strength = 0.45 * (P.max(axis=1, keepdims=True) - 1.0 / size) / (1.0 - 1.0 / size)
     image = 1.0 - np.clip(strength, 0.0, 1.0) * (1.0 - colors[np.argmax(P, axis=1)])
     image = image.reshape(*shape, 3)
     ax.imshow(
         image, origin="lower", extent=extent, aspect="auto", interpolation="bilinear"
     )
-    for number in range(size if size > 2 else 1):
-        lead = (P[:, number] - np.delete(P, number, axis=1).max(axis=1)).reshape(shape)
+    for place in range(size if size > 2 else 1):
+        lead = (P[:, place] - np.delete(P, place, axis=1).max(axis=1)).reshape(shape)
         ax.contour(*grid, lead, levels=[0.0], colors=[INK], linewidths=1.4)
     if size == 2:
         style: dict[str, Any] = {

@@ -18,15 +18,15 @@ class Inducing(NamedTuple):
 
     Z: AnyNDArray  #: Inputs, [M, D].
     covariance: AnyNDArray | None = (
-        None  #: Of the blur of each, [M, D, D]; None for points.
+        None  #: The covariances of the blur, [M, D, D]; None for points.
     )
 
 
 def inducing_points_of(model: Any) -> list[Inducing]:
-    """Find the inducing inputs of each set in a model; for an estimator they are in
+    """Find the inducing inputs of each set in a model. For an estimator they are in
     original units.
 
-    :param model: A model of GPflow's or of this package, a fitted ``PEPRegressor`` or
+    :param model: A model of GPflow or of this package, a fitted ``PEPRegressor`` or
         ``PEPClassifier``, or an inducing variable.
     :raises ValueError: If it has no inducing variable with inputs Z.
     """
@@ -111,9 +111,9 @@ def alpha_sweep(
             [best], ring, "o", color=BEST, markersize=13, fillstyle="none", zorder=5
         )
     low, high = _heights(values, errors, np.reshape(list(others.values()), (-1, 2)))
-    for number, (name, (value, error)) in enumerate(others.items(), start=2):
-        color = color_of(number)
-        style = _STYLES[number % len(_STYLES)]
+    for place, (name, (value, error)) in enumerate(others.items(), start=2):
+        color = color_of(place)
+        style = _STYLES[place % len(_STYLES)]
         text = f"{name}: {value:.4g}"
         if value > high:
             text += " ↑"
@@ -149,16 +149,18 @@ def _check_powers(alphas: AnyNDArray, errors: AnyNDArray, best: float | None) ->
 
 
 def _heights(
-    values: AnyNDArray, errors: AnyNDArray, others: AnyNDArray
+    values: AnyNDArray, errors: AnyNDArray, baselines: AnyNDArray
 ) -> tuple[float, float]:
-    """Find limits of y that hold the sweep, and the baselines [B, 2] that are not far
-    from it.
+    """Find limits of y that contain the sweep, and the baselines [B, 2] that are not
+    far from it.
     """
     low = float(np.min(values - errors))
     high = float(np.max(values + errors))
     far = 3.0 * (high - low) if len(values) > 1 and high > low else np.inf
-    ends = np.ravel([others[:, 0] - others[:, 1], others[:, 0] + others[:, 1]])
-    near = np.tile((low - far <= others[:, 0]) & (others[:, 0] <= high + far), 2)
+    ends = np.ravel(
+        [baselines[:, 0] - baselines[:, 1], baselines[:, 0] + baselines[:, 1]]
+    )
+    near = np.tile((low - far <= baselines[:, 0]) & (baselines[:, 0] <= high + far), 2)
     low = np.min(ends, where=near, initial=low)
     high = np.max(ends, where=near, initial=high)
     margin = 0.08 * (high - low) or 0.1 * abs(high) or 1.0

@@ -12,12 +12,13 @@ from . import canvas
 from .canvas import BEST, FIT, INK, TRAIN, as_columns, check_spread
 from .models import Inducing
 
-#: More rows than this have no intervals in a picture, and cells of a density, CELLS
-#: along an axis, cover them wherever at least CROWDED rows share a cell.
+#: With more rows than this, a picture has no intervals, and if at least CROWDED rows
+#: share a cell (there are CELLS along an axis), the colour of the cell shows their
+#: density.
 FEW = 300
 CELLS = 45
 CROWDED = 4
-#: A view may leave out this fraction of the rows at either end, if their distance from
+#: A view may leave out this fraction of the rows at either end if their distance from
 #: the others is more than LONGER times the range of the others.
 TAIL = 0.001
 LONGER = 0.5
@@ -95,7 +96,7 @@ def predicted_against_actual(
 
 
 def _shades() -> Any:
-    """Make shades of blue for a density, none so light that it is lost on white."""
+    """Make shades of blue for a density, dark enough to be seen on white."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -103,8 +104,8 @@ def _shades() -> Any:
 
 
 def view(values: AnyNDArray) -> tuple[float, float]:
-    """Find limits for an axis: of all values, but of a few so far off that they squeeze
-    others.
+    """Find limits for an axis with all values, except a few that are so far away that
+    they would squeeze the others.
     """
     low = float(np.min(values))
     high = float(np.max(values))
@@ -122,7 +123,7 @@ def pit_histogram(
     pit: Any, *, num_bins: int | None = None, level: float = 0.95, ax: Any = None
 ) -> None:
     """Draw the histogram of probability integral transforms, P(target ≤ the observed
-    one).
+    target).
 
     The histogram is flat if predictions are right, high at both ends if their intervals
     are too narrow, and high in the middle if the intervals are too wide. The band
@@ -176,14 +177,14 @@ def regression_1d(
     legend: bool = True,
     ax: Any = None,
 ) -> None:
-    """Draw predictions along one input: mean, bands, rows, and where inducing inputs
-    are.
+    """Draw predictions along one input: mean, bands, rows, and the positions of
+    inducing inputs.
 
     :param x: Inputs of the predictions, [G], in any order.
     :param mean: Predicted means there, [G].
     :param std: Predicted standard deviations of y there, noise included, [G].
-    :param data: A pair of inputs and targets [N], or such pairs by name, for instance
-        ``{"training rows": (X, y), "held-out rows": (Xt, yt)}``.
+    :param data: A pair of inputs and targets [N], or a dictionary of pairs by name, for
+        instance ``{"training rows": (X, y), "held-out rows": (Xt, yt)}``.
     :param inducing: Inducing inputs [M], or the result of :func:`inducing_points_of`;
         blur is drawn as a bar of one standard deviation to either side.
     :param levels: The probability that each band contains.
@@ -200,15 +201,14 @@ def regression_1d(
     if data is None:
         data = {}
     pairs = data if isinstance(data, Mapping) else {"data": data}
-    for number, (name, pair) in enumerate(pairs.items()):
+    for place, (name, pair) in enumerate(pairs.items()):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             got = f"{type(pair).__name__} for {name!r}"
             raise refusal("data", got, "a pair of inputs and targets", "Pass (x, y).")
         inputs, targets = as_vectors(inputs=pair[0], targets=pair[1])
-        color, marker = (canvas.color_of(number), "x") if number else (TRAIN, ".")
-        alpha = float(
-            np.clip(3.0 * FEW / len(inputs), 0.05, 0.9)
-        )  # fainter the more there are
+        color, marker = (canvas.color_of(place), "x") if place else (TRAIN, ".")
+        # Points are fainter if there are more of them.
+        alpha = float(np.clip(3.0 * FEW / len(inputs), 0.05, 0.9))
         style: dict[str, Any] = {
             "color": color,
             "alpha": alpha,
@@ -234,8 +234,8 @@ def regression_1d(
 
 
 def _draw_ticks(ax: Any, inducing: Inducing) -> None:
-    """Mark inducing inputs of one dimension at the foot of axes, when all else is
-    drawn.
+    """Mark inducing inputs of one dimension at the foot of the axes, after everything
+    else is drawn.
     """
     low, high = ax.get_ylim()
     ax.set_ylim(low - 0.08 * (high - low), high)

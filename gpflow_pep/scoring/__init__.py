@@ -1,4 +1,6 @@
-"""Predictions of fitted models with NumPy alone: no TensorFlow, no scikit-learn."""
+"""Predictions of fitted models with NumPy alone, without TensorFlow and
+scikit-learn.
+"""
 
 from .scorer import Scorer, load_scorer
 from .stored import version_of

@@ -1,7 +1,6 @@
 r"""Predictions of mixtures of sparse Gaussian processes.
 
-A component with inducing inputs Z, of which the prior has :math:`K_{ZZ} = L L^T`,
-predicts
+A component with inducing inputs Z and :math:`K_{ZZ} = L L^T` predicts
 
 .. math::
 
@@ -10,18 +9,17 @@ predicts
 
 with :math:`a = L^{-T} m`, where m, S are the moments of the whitened inducing
 variables. :math:`A_*` is computed by substitution: an explicit matrix
-:math:`L^{-T} (I - S) L^{-1}` in its place would have rounding errors as large as the
-machine's epsilon times the condition number of :math:`K_{ZZ}`, many times the variance
-where data are nearly free of noise. Where I - S is positive definite one triangle is
-enough,
+:math:`L^{-T} (I - S) L^{-1}` would have rounding errors as large as the machine's
+epsilon times the condition number of :math:`K_{ZZ}`, which is many times the variance
+if data have nearly no noise. If I - S is positive definite, one triangle is enough,
 
 .. math::
 
    Var[f_*] = k_{**} - |R^{-1} k_{Z*}|^2, \qquad
    (R R^T)^{-1} = L^{-T} (I - S) L^{-1} .
 
-Where inference is exact R is the Cholesky factor of :math:`K_{ZZ}` plus the noise, but
-for the jitter of GPflow.
+If inference is exact, R is the Cholesky factor of :math:`K_{ZZ}` plus the noise, apart
+from the jitter of GPflow.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,31 +42,28 @@ from .likelihoods import (
 from .near import moments_from_near_rows
 from .triangles import solve_lower
 
-#: Rows at a time: so many that Python's own time does not count, so few that arrays fit
-#: a cache.
+#: The number of rows at a time: enough to hide the overhead of Python, few enough that
+#: arrays fit in a cache.
 CHUNK = 1000
 
 
 class Component(NamedTuple):
-    """What predicts f at rows, and the likelihood of y."""
+    """Functions that predict f at rows, and the likelihood of y."""
 
-    moments: Callable[
-        [Array], tuple[Array, Array]
-    ]  #: Mean and variance of f, [N, L], at [N, D].
-    variance: Callable[[Array], Array]  #: Prior variances [N] of rows [N, D].
+    #: Computes mean and variance of f, [N, L] each, at rows [N, D].
+    moments: Callable[[Array], tuple[Array, Array]]
+    variance: Callable[[Array], Array]  #: Computes prior variances [N] of rows [N, D].
     likelihood: Mapping[str, Any]
-    any_row: (
-        Array  #: [2, L]: mean and variance of f at a row of which nothing is known.
-    )
+    any_row: Array  #: Mean and variance of f at a row with unknown inputs, [2, L].
 
 
 def component_of(described: Mapping[str, Any]) -> Component:
     """Prepare predictions of a component.
 
-    :param described: ``kernel``, ``likelihood``, ``any_row``, ``Z``, ``a``, and
-        ``roots``, R of each latent function, or ``L`` and ``reductions``, I - S of
-        each; with near rows what
-        :func:`~gpflow_pep.scoring.near.moments_from_near_rows` takes instead.
+    :param described: The description: ``kernel``, ``likelihood``, ``any_row``, ``Z``,
+        ``a``, and either ``roots``, R of each latent function, or ``L`` and
+        ``reductions``, I - S of each. With near rows, the entries for
+        :func:`~gpflow_pep.scoring.near.moments_from_near_rows` instead.
     :raises ValueError: If the kernel or likelihood has no form in NumPy.
     """
     check_likelihood(described["likelihood"])
@@ -116,10 +111,10 @@ def _explained_by_reductions(L: Array, reductions: Array) -> Callable[[Array], A
 
 
 def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
-    """Compute the mean and variance of f, [N, L] each, at rows X [N, D]; those of NaN
+    """Compute the mean and variance of f, [N, L] each, at rows X [N, D]; rows of NaN
     are unknown.
 
-    Rounding can make a variance that is nearly 0 negative: it is 0 then, and
+    Rounding can make a variance that is nearly 0 negative. It is then set to 0, and
     :mod:`gpflow_pep.distributions.cutting` reports it.
     """
     unknown = np.isnan(X).all(axis=1)[:, None]
@@ -137,7 +132,9 @@ def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
 def _target_variance(
     likelihood: Mapping[str, Any], X: Array, mean: Array, variance: Array
 ) -> Array:
-    """Compute the variance of y; of classes that of f with noise of variance 1."""
+    """Compute the variance of y; for classes, the variance of f plus noise of variance
+    1.
+    """
     if likelihood["kind"] in NUMBERS:
         return target_moments(likelihood, X, mean, variance)[1]
     return variance + 1.0
@@ -146,10 +143,11 @@ def _target_variance(
 def predictive(
     components: Sequence[Component], weights: Array, X: Array, units: Units
 ) -> Predictive:
-    """Predict targets, [N], by a mixture of components.
+    """Predict targets, [N], with a mixture of components.
 
-    :param weights: [K], of sum 1.
-    :param units: Those of the model, from which they are changed back.
+    :param weights: The weights, [K]; their sum is 1.
+    :param units: The units of the model, from which predictions are converted to
+        original units.
     """
 
     def moments(X: Array) -> Array:
@@ -166,8 +164,8 @@ def predictive(
 def predict_probabilities(
     components: Sequence[Component], weights: Array, X: Array
 ) -> Array:
-    """Compute the probability of each class, [N, C], of sum 1, by a mixture of
-    components.
+    """Compute the probability of each class, [N, C], with a mixture of components. The
+    sum over classes is 1.
     """
 
     def probabilities(X: Array) -> Array:
@@ -180,7 +178,7 @@ def predict_probabilities(
         )
 
     probability = _in_chunks(probabilities, X)
-    # Rounding of the integrals leaves sums that differ from 1 a little.
+    # Integrals are rounded, so sums differ a little from 1.
     return np.asarray(probability / probability.sum(axis=1, keepdims=True))
 
 
@@ -190,9 +188,10 @@ def far_rows(
     """Find for each row, [N], whether the training rows have almost no information on f
     there.
 
-    That is where the variance of f is more than
-    :data:`~gpflow_pep.distributions.mixtures.FAR` of the prior variance, under any
-    component of some weight; of several latent functions, for all of them.
+    A row is far if the variance of f is more than the fraction
+    :data:`~gpflow_pep.distributions.mixtures.FAR` of the prior variance, for any
+    component with enough weight. With several latent functions, this must hold for all
+    of them.
     """
     unknown = np.isnan(X).all(axis=1)
     rows = np.where(unknown[:, None], 0.0, X)
@@ -209,8 +208,8 @@ def far_rows(
 
 
 def _in_chunks(function: Callable[[Array], Array], X: Array, axis: int = 0) -> Array:
-    """Predict some rows, an axis of the result, at a time; refuse results that are not
-    finite.
+    """Predict chunks of rows, which are an axis of the result; refuse results that are
+    not finite.
     """
     parts = [
         function(X[start : start + CHUNK]) for start in range(0, max(len(X), 1), CHUNK)

@@ -1,8 +1,9 @@
-r"""Kernels as functions of NumPy arrays, each equal to GPflow's of the same name.
+r"""Kernels as functions of NumPy arrays, each equal to the GPflow kernel of the same
+name.
 
 A kernel is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader`
 reads it: ``kind``, the name of GPflow's class, and the arguments of its constructor by
-their names.
+name.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,13 +17,13 @@ from ..engine.refusals import refusal
 
 Description = Mapping[str, Any]
 
-#: GPflow's least squared distance under a root.
+#: The smallest squared distance of which GPflow computes the root.
 _SMALLEST_SQUARE = 1e-36
 _REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "Sum": np.add,
     "Product": np.multiply,
 }
-#: Of the distance r, for unit variance.
+#: Kernels as functions of the distance r, for unit variance.
 _OF_DISTANCE: dict[str, Callable[[Array], Array]] = {
     "Matern12": lambda r: np.exp(-r),
     "Exponential": lambda r: np.exp(-0.5 * r),
@@ -31,7 +32,7 @@ _OF_DISTANCE: dict[str, Callable[[Array], Array]] = {
         (1.0 + np.sqrt(5.0) * r + 5.0 / 3.0 * (r * r)) * np.exp(-np.sqrt(5.0) * r)
     ),
 }
-#: Of the squared distance, for unit variance.
+#: Kernels as functions of the squared distance, for unit variance.
 _OF_SQUARE: dict[str, Callable[[Array, Description], Array]] = {
     "SquaredExponential": lambda r2, kernel: np.exp(-0.5 * r2),
     "RationalQuadratic": lambda r2, kernel: (
@@ -49,10 +50,10 @@ REMEDY = "Use the estimator itself, which save_estimator and load_estimator keep
 
 
 def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
-    """Prepare the prior covariances of f at rows with f at others.
+    """Prepare the prior covariances of f at rows with f at other rows.
 
-    :param kernel: Its description.
-    :param Z: The other rows, [M, D]; or those of each of some groups, [..., M, D].
+    :param kernel: The description of the kernel.
+    :param Z: The other rows, [M, D]; or the rows of several groups, [..., M, D].
     :return: A function of rows X [N, D] or [..., N, D] that computes the covariances
         [..., N, M].
     :raises ValueError: If the kind of kernel is not known.
@@ -75,7 +76,8 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
         value = 0.0 if kind == "White" else float(variance)
         return lambda X: np.full((*X.shape[:-1], Z.shape[-2]), value)
     scale = kernel["lengthscales"]
-    origin = Z.mean(axis=-2, keepdims=True)  # products lose the digits of a large one
+    # Products would lose digits if numbers are large.
+    origin = Z.mean(axis=-2, keepdims=True)
     Z = Z - origin
     if kind == "Cosine":
         phase = np.sum(Z / scale, axis=-1)[..., None, :]
@@ -103,7 +105,7 @@ def covariance_with(kernel: Description, Z: Array) -> Callable[[Array], Array]:
 def variance_of(kernel: Description) -> Callable[[Array], Array]:
     """Prepare the prior variance of f.
 
-    :param kernel: Its description.
+    :param kernel: The description of the kernel.
     :return: A function of rows X [N, D] that computes the variances [N].
     :raises ValueError: If the kind of kernel is not known.
     """
@@ -123,7 +125,7 @@ def variance_of(kernel: Description) -> Callable[[Array], Array]:
 
 
 def _profile(kernel: Description) -> Callable[[Array], Array]:
-    """Give the kernel as a function of the squared distance."""
+    """Return the kernel as a function of the squared distance."""
     kind = kernel["kind"]
     variance = kernel["variance"]
     if kind in _OF_DISTANCE:
@@ -145,7 +147,8 @@ def _periodic(kernel: Description, Z: Array) -> Callable[[Array], Array]:
 
     def periodic(X: Array) -> Array:
         sines = np.sin(np.pi * (X[..., None, columns] - Z) / period) / scale
-        if base["kind"] in _OF_DISTANCE:  # there GPflow adds up sizes, and not squares
+        # Here GPflow adds absolute values instead of squares.
+        if base["kind"] in _OF_DISTANCE:
             return of_square(np.sum(np.abs(sines), axis=-1) ** 2)
         return of_square(np.sum(sines**2, axis=-1))
 

@@ -1,9 +1,9 @@
 r"""The probability that one of several independent Gaussian variables is the largest.
 
-It is the integral of :func:`gpflow_pep.engine.factors.multiclass.prob_is_largest`, to
+It is the integral of :func:`gpflow_pep.engine.factors.multiclass.prob_is_largest`, with
 the same accuracy. Panels of Gauss-Legendre nodes cover the part of the axis where the
-integrand is not 0. Where the rates of the distribution functions are b, the integrand
-grows off the real line as :math:`e^{r^2 y^2 / 2}` with r the length of (1, b), so that
+integrand is not 0. If the rates of the distribution functions are b, the integrand
+grows off the real line as :math:`e^{r^2 y^2 / 2}`, where r is the length of (1, b), so
 a panel of half-length 8 / r with 32 nodes has an error of about 1e-11.
 """
 
@@ -14,21 +14,22 @@ from ..distributions.units import Array
 
 _HALF_PANEL = 8.0
 _NUM_IN_PANEL = 32
-#: A normal distribution function is 0 left of the first, and 1 right of the second.
+#: A normal distribution function is 0 to the left of the first number, and 1 to the
+#: right of the second.
 _RISE_START = -7.5
 _RISE_END = 6.5
 #: A Gaussian has 6e-18 of its mass further than this from its mean.
 _REACH = 8.6
 _SMALLEST_RATE = 1e-6
 _SMALLEST_VARIANCE = 1e-30
-#: Of the variable's variance, which is added to the others'.
+#: The fraction of the variable's variance that is added to the variances of the others.
 _SMALLEST_RATIO = 1e-12
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(_NUM_IN_PANEL)
 
 
 def prob_each_largest(mean: Array, variance: Array) -> Array:
-    r"""Compute the probability of each of C independent Gaussian variables to be the
-    largest:
+    r"""Compute for each of C independent Gaussian variables the probability that it is
+    the largest:
 
     .. math::
 
@@ -37,13 +38,13 @@ def prob_each_largest(mean: Array, variance: Array) -> Array:
 
     (Villacampa-Calvo & Hernández-Lobato 2020, equation A.34).
 
-    :param mean: [N, C].
-    :param variance: [N, C], not negative.
-    :return: [N, C].
+    :param mean: The means, [N, C].
+    :param variance: The variances, [N, C], at least 0.
+    :return: The probabilities, [N, C].
     """
     variance = np.maximum(variance, _SMALLEST_VARIANCE)
     num_rows, num_classes = mean.shape
-    # Of each class c, the numbers of the others.
+    # The numbers of the other classes, for each class.
     others = np.array(
         [[k for k in range(num_classes) if k != c] for c in range(num_classes)]
     )
@@ -62,7 +63,7 @@ def _prob_above_all(margin: Array, rate: Array) -> Array:
     K]; [R].
     """
     bounded = np.maximum(rate, _SMALLEST_RATE)
-    # Left of the last of the rises the product is 0.
+    # The product is 0 to the left of the last rise.
     start = np.clip(np.max((_RISE_START - margin) / bounded, axis=1), -_REACH, _REACH)
     over = (_RISE_END - margin) / bounded
     total = np.zeros(len(margin))

@@ -1,8 +1,8 @@
-"""What likelihoods make of the moments of f, as functions of NumPy arrays.
+"""Moments and probabilities of y from the moments of f, as functions of NumPy arrays.
 
 A likelihood is described by a dictionary, as :class:`~gpflow_pep.scoring.stored.Reader`
 reads it: ``kind``, the name of GPflow's class, and the arguments of its constructor by
-their names.
+name.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,8 @@ from .largest import prob_each_largest
 
 #: Ordinal regression without GPflow's squeezed probit link and floor.
 _OWN_ORDINAL = "gpflow_pep.likelihoods.Ordinal"
-#: The kinds of numbers and their parameters, and those of classes.
+#: The kinds of likelihoods of numbers with their parameters, and the kinds of
+#: likelihoods of classes.
 NUMBERS = {
     "Gaussian": ("variance", "scale"),
     "StudentT": ("scale", "df"),
@@ -31,14 +32,14 @@ _LOG_LINEAR = "gpflow_pep.likelihoods.LogLinear"
 _LINKS = {"Poisson": {"function": "exp"}, "Bernoulli": {"function": "inv_probit"}}
 #: GPflow's probit link is ``SQUEEZE + (1 - 2 SQUEEZE) Phi(f)``.
 SQUEEZE = 1e-3
-#: GPflow adds this number to the probability of each ordered class; it has no name
-#: there.
+#: GPflow adds this number to the probability of each ordered class. It does not have a
+#: name in GPflow.
 _FLOOR = 1e-6
 
 
 def check_likelihood(likelihood: Mapping[str, Any]) -> None:
-    """Refuse a likelihood of another class, with another link, or noise that is no
-    number.
+    """Refuse a likelihood of another class, with another link, or with noise that is
+    not a number.
     """
     kind = likelihood["kind"]
     if kind not in (*NUMBERS, *CLASSES):
@@ -70,7 +71,7 @@ def _is_log_linear(noise: Any) -> bool:
 
 
 def _noise_at(likelihood: Mapping[str, Any], X: Array) -> Array:
-    """Compute the variance of Gaussian noise, [N, 1] or of any row."""
+    """Compute the variance of Gaussian noise, [N, 1], or one number for all rows."""
     noise = likelihood["variance"]
     if not _is_log_linear(noise):
         return np.asarray(likelihood["scale"] ** 2 if noise is None else noise)
@@ -84,8 +85,8 @@ def target_moments(
     likelihood: Mapping[str, Any], X: Array, mean: Array, variance: Array
 ) -> tuple[Array, Array]:
     """
-    Compute the mean and variance of y at rows X [N, D] from those of f, [N, 1], for a
-    likelihood of numbers.
+    Compute the mean and variance of y at rows X [N, D] from the mean and variance of f,
+    [N, 1], for a likelihood of numbers.
     """
     kind = likelihood["kind"]
     if kind == "Gaussian":
@@ -104,10 +105,10 @@ def class_probabilities(
 ) -> Array:
     """Compute the probability of each class, [N, C].
 
-    :param likelihood: The description of one of classes.
-    :param mean: Of the latent functions, [N, L].
-    :param variance: Of the latent functions, [N, L].
-    :raises ValueError: If the likelihood is another.
+    :param likelihood: The description of a likelihood of classes.
+    :param mean: The means of the latent functions, [N, L].
+    :param variance: The variances of the latent functions, [N, L].
+    :raises ValueError: If the likelihood is not supported.
     """
     kind = likelihood["kind"]
     if kind == "Bernoulli":
@@ -130,8 +131,8 @@ def class_probabilities(
         z = (ends - mean) / np.sqrt(likelihood["sigma"] ** 2 + variance)
         low = z[:, :-1]
         high = z[:, 1:]
-        # From the side on which neither is near 1, so that the difference keeps its
-        # digits.
+        # Computed on the side on which neither probability is near 1, so that the
+        # difference keeps its digits.
         mirrored = low + high > 0.0
         inner = np.where(mirrored, -low, high)
         outer = np.where(mirrored, -high, low)
@@ -141,7 +142,9 @@ def class_probabilities(
 
 
 def _unsupported(kind: str, known: Iterable[str]) -> ValueError:
-    """Refuse a likelihood, for ``raise``; ``known`` has the supported ones."""
+    """Make the error for a likelihood that is not supported; ``known`` has the
+    supported ones.
+    """
     return refusal(
         "likelihood", kind, f"one of {', '.join(known)}, as GPflow has them", REMEDY
     )

@@ -1,8 +1,8 @@
 r"""Predictions from near training rows with NumPy.
 
-The formulas are those of :mod:`gpflow_pep.engine.predictions.context_rows`: with near
-rows h, of targets r and noise variances :math:`\Sigma`, and q(v) of mean m and
-covariance :math:`B^{-1}`,
+The formulas are the same as in :mod:`gpflow_pep.engine.predictions.context_rows`: with
+near rows h, their targets r and noise variances :math:`\Sigma`, and q(v) with mean m
+and covariance :math:`B^{-1}`,
 
 .. math::
 
@@ -10,7 +10,7 @@ covariance :math:`B^{-1}`,
     f_* \sim N\bigl( E^T m + g^T r,\; D_{**} - g^T D_{h*} + E^T B^{-1} E \bigr) .
 
 Labels get sites first, by Power EP at power 1 in each group of near rows
-(:mod:`gpflow_pep.engine.sites.groups`); u does not enter then, and M is 0.
+(:mod:`gpflow_pep.engine.sites.groups`); In this case u is not used, and M is 0.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,13 +25,14 @@ from .kernels import covariance_with, variance_of
 from .likelihoods import SQUEEZE
 from .triangles import solve_lower
 
-#: Sweeps over the sites as in :mod:`gpflow_pep.engine.sites.groups`, whose numbers
-#: these are.
+#: Sweeps over the sites as in :mod:`gpflow_pep.engine.sites.groups`, with the same
+#: constants.
 TOLERANCE = 1e-4
 MAX_SWEEPS = 30
 DAMPING = 0.8
 LEAST = 1e-10
-#: Numbers in an array at a time: so many that Python's own time does not count.
+#: The size of arrays that are computed at a time, large enough to hide the overhead of
+#: Python.
 _ELEMENTS = 2**20
 
 
@@ -40,10 +41,10 @@ def moments_from_near_rows(
 ) -> Callable[[Array], tuple[Array, Array]]:
     """Prepare the mean and variance of f, [N, P] each, at rows X [N, D].
 
-    :param described: A component: ``kernel`` and ``Z``; ``near``, how many near rows;
-        the training rows ``X``, their targets ``r`` less the mean function, and
-        ``noise`` variances, which labels have not; ``precision``, 1 by the scales of
-        the inputs; and of u ``L``, ``mean``, ``root``.
+    :param described: The description of a component: ``kernel`` and ``Z``; ``near``,
+        the number of near rows; the training rows ``X``, their targets ``r`` minus the
+        mean function, and their ``noise`` variances (not for labels); ``precision``, 1
+        divided by the scales of the inputs; and ``L``, ``mean`` and ``root`` of u.
     """
     kernel = described["kernel"]
     near = described["near"]
@@ -62,9 +63,8 @@ def moments_from_near_rows(
 
     def of_chunk(X: Array) -> tuple[Array, Array]:
         index = find(X * precision, near)
-        rows = np.concatenate(
-            [X[:, None], described["X"][index]], axis=1
-        )  # [N, 1 + m, D]
+        # [N, 1 + m, D]
+        rows = np.concatenate([X[:, None], described["X"][index]], axis=1)
         flat = rows.reshape(-1, X.shape[1])
         D = covariance_with(kernel, rows)(rows)
         D[:, group, group] = variance(flat).reshape(D.shape[:2])
@@ -101,8 +101,8 @@ def _observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
     """Compute the Gaussian observations, targets [N, m, 1] and variances [N, m], of
     labels.
 
-    They are in groups under the prior N(0, C). A group whose sites have settled stays
-    as it is.
+    Labels are in groups with the prior N(0, C). A group whose sites have converged is
+    not changed.
 
     :param signs: 1 or -1 for each label, [N, m].
     """
@@ -130,8 +130,8 @@ def _observe_by_sites(signs: Array, C: Array) -> tuple[Array, Array]:
 
 
 def _sites(signs: Array, C: Array, nu: Array, tau: Array) -> tuple[Array, Array]:
-    """Match the tilted moments of labels, under the squeezed probit, at the cavities of
-    sites.
+    """Compute sites that match the tilted moments of labels under the squeezed
+    probit.
     """
     s = np.sqrt(tau)
     B = s[..., None] * C * s[:, None] + np.eye(C.shape[1])
@@ -145,8 +145,7 @@ def _sites(signs: Array, C: Array, nu: Array, tau: Array) -> tuple[Array, Array]
     bell = (1.0 - 2.0 * SQUEEZE) * np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
     slope = bell / (SQUEEZE + (1.0 - 2.0 * SQUEEZE) * ndtr(z))
     delta1 = signs * slope / np.sqrt(1.0 + v_c)
-    shrinks = np.minimum(
-        -slope * (z + slope) / (1.0 + v_c), 0.0
-    )  # a precision stays at 0
+    # A precision of 0 stays 0.
+    shrinks = np.minimum(-slope * (z + slope) / (1.0 + v_c), 0.0)
     scale = 1.0 / (1.0 + shrinks * v_c)
     return scale * (delta1 - shrinks * m_c), -scale * shrinks

@@ -52,7 +52,7 @@ def load_scorer(folder: str | PathLike[str]) -> "Scorer":
     saved = read_files(folder, SCORER)
     try:
         return Scorer(saved)
-    # Whatever the error is: files that export_numpy wrote raise none.
+    # Any error is caught, because files that export_numpy wrote do not raise errors.
     except Exception as error:
         got = f"files that do not describe a scorer ({type(error).__name__}: {error})"
         raise refusal(
@@ -71,10 +71,10 @@ class Scorer:
     ``classes_`` are the labels of a classifier; ``feature_names_in_`` are the names of
     the columns, if they are known; ``n_features_in_`` is their number; ``noise`` is the
     name of the likelihood; ``formats`` describe how the columns of a table are read, or
-    are None; ``encodings_`` are what was learnt of each column, and ``conventions`` how
-    the training table was written, if it is known.
+    are None; ``encodings_`` are the encodings of the columns, and ``conventions``
+    describe how the training table was written, if that is known.
 
-    :param saved: What :func:`~gpflow_pep.estimators.export_numpy` writes.
+    :param saved: The files of :func:`~gpflow_pep.estimators.export_numpy`.
     :raises ValueError: If a kernel or likelihood has no form in NumPy.
     """
 
@@ -165,8 +165,9 @@ class Scorer:
 
     def far_rows(self, X: Any) -> npt.NDArray[np.bool_]:
         """Find for each row, [N], whether it is so far from the training rows that they
-        have almost no information on it: by any component of some weight
-        (:func:`~gpflow_pep.scoring.components.far_rows`), or as an input is cut there
+        have almost no information on it. A row is far if a component with enough weight
+        has almost no information on it
+        (:func:`~gpflow_pep.scoring.components.far_rows`), or if an input is cut
         (:class:`~gpflow_pep.distributions.YeoJohnson`).
         """
         X = self._inputs(X)
@@ -176,8 +177,8 @@ class Scorer:
         """List for each row its cells whose values are unlike the training rows, [N].
 
         :param table: A table like the one that the estimator was trained on.
-        :raises ValueError: If the columns are not those of training, if a cell cannot
-            be read, or if the estimator was trained on numbers without a
+        :raises ValueError: If the columns differ from the columns in training, if a
+            cell cannot be read, or if the estimator was trained on numbers without a
             :class:`~gpflow_pep.tables.TableEncoder`.
         """
         if self.formats is None:
@@ -191,9 +192,7 @@ class Scorer:
         return unusual_cells(table, self.formats, self.encodings_)
 
     def _inputs(self, X: Any) -> Array:
-        """Check inputs, and change them to the units of the estimator that was
-        exported.
-        """
+        """Check inputs, and convert them to the units of the exported estimator."""
         if self.formats is not None:
             from ..tables.encodings import encode_table
 
@@ -204,7 +203,9 @@ class Scorer:
             num_columns = self.n_features_in_
         if rows.ndim != 2 or rows.shape[1] != num_columns or not len(rows):
             expected = f"[N, {num_columns}] with at least one row"
-            remedy = "Give the columns of the training data; one row is X[None, :]."
+            remedy = (
+                "Pass the columns of the training data; a single row is X[None, :]."
+            )
             raise refusal("X", f"shape {rows.shape}", expected, remedy)
         unknown = np.isnan(rows).all(axis=1)
         remedy = "Remove those rows or fill in the missing values."
@@ -214,7 +215,7 @@ class Scorer:
         return rows
 
     def _ordered(self, X: Any) -> Any:
-        """Take the columns of a table by name."""
+        """Select the columns of a table by name."""
         names = self._names
         if names is None or not hasattr(X, "columns"):
             return X
@@ -237,13 +238,14 @@ class Scorer:
 
 
 class _Model(NamedTuple):
-    """One of the models that are mixed: it predicts at rows in original units."""
+    """One of the mixed models. It predicts at rows in original units."""
 
     components: Sequence[Component]
-    weights: Array  #: Of the components, [K], of sum 1.
-    inputs: YeoJohnson | Units  #: What changes inputs to those of the components.
-    units: Units  #: Of the targets.
-    columns: Sequence[int] | None  #: Of the scorer's classes among the model's.
+    weights: Array  #: The weights of the components, [K]; their sum is 1.
+    inputs: YeoJohnson | Units  #: The scaler of inputs to the units of the components.
+    units: Units  #: The units of the targets.
+    #: The places of the scorer's classes among the model's classes.
+    columns: Sequence[int] | None
 
     def predictive(self, X: Array) -> Predictive:
         """Predict targets, [N]."""
@@ -256,7 +258,7 @@ class _Model(NamedTuple):
         return predict_probabilities(self.components, self.weights, X)[:, self.columns]
 
     def far_rows(self, X: Array) -> npt.NDArray[np.bool_]:
-        """Find rows far from the training rows, [N]."""
+        """Mark the rows that are far from the training rows, [N]."""
         far = far_rows(self.components, self.weights, self.inputs.transform(X))
         if isinstance(self.inputs, YeoJohnson):
             far |= self.inputs.are_cut(X)
@@ -278,8 +280,8 @@ def _model_of(described: Mapping[str, Any]) -> _Model:
 def _encodings_of(
     columns: Any,
 ) -> "tuple[dict[str, Format] | None, dict[str, Encoding]]":
-    """Make what :func:`~gpflow_pep.tables.encodings.encode_table` takes
-    beside a table.
+    """Make the formats and encodings for
+    :func:`~gpflow_pep.tables.encodings.encode_table`.
     """
     if columns is None:
         return None, {}

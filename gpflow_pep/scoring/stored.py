@@ -1,9 +1,9 @@
-"""The files of saved estimators and of scorers: written whole or not at all, checked
-when read.
+"""The files of saved estimators and of scorers. They are written completely or not at
+all, and checked when they are read.
 
-Both are a description in JSON, which people can read, and the arrays that it names; no
-pickle. An estimator has the training data too, and what skops wrote of what is around
-it.
+Both are a description in JSON, which people can read, and the arrays that it refers to,
+without pickle. An estimator also has the training data, and a skops file for the rest
+of its pipeline.
 """
 
 import hashlib
@@ -32,25 +32,26 @@ from ..engine.refusals import refusal
 
 ARRAYS = "arrays.npz"
 PIPELINE = "pipeline.skops"
-#: The files beside each description, and what writes them.
+#: The files that belong to each description, and the function that writes them.
 FILES = {MODEL: (ARRAYS, PIPELINE), SCORER: (ARRAYS,)}
 WRITERS = {MODEL: "save_estimator", SCORER: "export_numpy"}
-#: The format that is read and written; it changes with what the files hold.
+#: The number of the format, which changes when the content of the files changes.
 FORMAT = 8
-#: So many digits of the digest name the content of a folder: two of a million folders
-#: have the same with a probability of 0.002.
+#: The number of digits of the digest in the version of a folder. Two of a million
+#: folders have the same digits with a probability of 0.002.
 DIGITS = 12
-#: A text for people, which is not read.
+#: A text for people, which is not read by the package.
 CARD = "README.md"
 _HEADER = ("format", "versions", "files", "digest")
 
 
 class SavedFiles(NamedTuple):
-    """What the files hold."""
+    """The content of the files."""
 
-    content: dict[str, Any]  #: Without format, versions and digest: what JSON can hold.
-    arrays: dict[str, npt.NDArray[Any]]  #: Of finite numbers or words.
-    pipeline: bytes = b""  #: What skops wrote, of an estimator.
+    #: The description, without format, versions and digest, in a form for JSON.
+    content: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]  #: Arrays of finite numbers or words.
+    pipeline: bytes = b""  #: The skops file of an estimator.
 
 
 def write_files(
@@ -60,10 +61,11 @@ def write_files(
     card: str = "",
     **versions: str,
 ) -> None:
-    """Write what :func:`read_files` reads, and a text for people.
+    """Write the files for :func:`read_files`, and a text for people.
 
-    :param name: That of the description: ``MODEL`` or ``SCORER``.
-    :param versions: Of the libraries that write, beside Python and this package.
+    :param name: The name of the description: ``MODEL`` or ``SCORER``.
+    :param versions: The versions of the libraries that write, in addition to Python and
+        this package.
     """
     versions = {
         "python": platform.python_version(),
@@ -91,7 +93,7 @@ def write_files(
 
 
 def digest(content: Any, folder: Path, name: str) -> str:
-    """Compute a hash of the content and of the other files, but not of format and
+    """Compute a hash of the content and of the other files, without format and
     versions.
     """
     total = hashlib.sha256(
@@ -103,7 +105,7 @@ def digest(content: Any, folder: Path, name: str) -> str:
 
 
 def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
-    """Read what :func:`write_files` wrote; refuse what is damaged."""
+    """Read the files of :func:`write_files`; refuse damaged files."""
     folder = path_of(folder, remedy_of(name))
     expected = f"the files that {WRITERS[name]} wrote"
     description = _described(folder, name)
@@ -120,10 +122,11 @@ def read_files(folder: str | PathLike[str], name: str) -> SavedFiles:
 
 
 def description_of(folder: str | PathLike[str]) -> dict[str, Any]:
-    """Read what describes a saved estimator or a scorer, without its arrays: the
-    versions that wrote it, the digest of its files, and what was promised of it.
+    """Read the description of a saved estimator or a scorer, without its arrays: the
+    versions that wrote it, the digest of its files, and its promised scores.
 
-    :raises ValueError: If the folder is neither, or is damaged or of another format.
+    :raises ValueError: If the folder is neither of both, is damaged, or has another
+        format.
     """
     remedy = "Pass the folder of a model, such as results/model or results/scorer."
     folder = path_of(folder, remedy)
@@ -136,8 +139,9 @@ def description_of(folder: str | PathLike[str]) -> dict[str, Any]:
 
 
 def version_of(folder: str | PathLike[str]) -> str:
-    """Name a saved estimator or a scorer: the version of this package that wrote it,
-    and the beginning of the digest of its content, as in "0.3.0+5f1d8c07a2be".
+    """Return the version of a saved estimator or a scorer: the version of this package
+    that wrote it, and the beginning of the digest of its content, such as
+    "0.3.0+5f1d8c07a2be".
     """
     description = description_of(folder)
     digits = str(description.get("digest"))[:DIGITS]
@@ -164,8 +168,8 @@ def _described(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _did_you_mean(folder: Path, *names: str) -> str:
-    """Suggest folders directly above and below that have such a description; empty if
-    there are none.
+    """Suggest folders directly above and below that contain a model; empty if there are
+    none.
     """
     above = [folder.parent / name for name in names]
     below = [path for name in names for path in sorted(folder.glob(f"*/{name}"))]
@@ -179,12 +183,12 @@ def remedy_of(name: str) -> str:
 
 
 class Reader:
-    """Read what :class:`~gpflow_pep.estimators.single.describing.Describer` describes,
+    """Read descriptions by :class:`~gpflow_pep.estimators.single.describing.Describer`
     without TensorFlow.
 
-    An object is a dictionary: ``kind``, its class, without the module where that is one
-    of GPflow's kernels or likelihoods; its parameters' values, and the arguments of its
-    constructor.
+    An object becomes a dictionary with ``kind``, the name of its class (without the
+    module for kernels and likelihoods of GPflow), the values of its parameters, and the
+    arguments of its constructor.
     """
 
     def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -192,8 +196,8 @@ class Reader:
         self._known: dict[int, Any] = {}
 
     def __call__(self, described: Any) -> Any:
-        """Construct the value that was described; errors of a changed one are of any
-        type.
+        """Construct the value that was described. If the description was changed, the
+        error can have any type.
         """
         if isinstance(described, list):
             return [self(part) for part in described]

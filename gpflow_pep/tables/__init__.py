@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Format", "TableEncoder", "read_cells", "recognise"]
 
 
-# Imported when first used: predictions that need no scikit-learn do not wait for it.
+# Imported when first used, so that predictions without scikit-learn do not wait for it.
 def __getattr__(name: str) -> Any:
     if name != "TableEncoder":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Clean a table: choose its inputs and its target, and read their cells."""
+"""Cleaning of a table: choosing its inputs and its target, and reading their cells."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ from .recognising import is_code, is_large_label
 from .suspicions import stuck, suspicions
 from .units import is_sure
 
-#: What the name of a column of the first or the second of two numbers ends with.
+#: The end of the name of a column with the first or the second of two numbers.
 _HALF = re.compile(r" \([12] of 2\)$")
 Kind = Literal["numbers", "classes"]
 _Notes: TypeAlias = list[str | Note]
@@ -44,8 +44,8 @@ class Cleaned(NamedTuple):
         targets are a table of numbers, with at least one in each row.
     :param kind: "numbers" or "classes".
     :param notes: Sentences on what was done to the table.
-    :param formats: How the cells of each input were read, which is used again for other
-        tables.
+    :param formats: How the cells of each input were read, for reading other tables in
+        the same way.
     :param warnings: Texts on what makes scores look better or worse than they are.
     :param limits: -1 if a target is at most the number, such as "<5.8", 1 if it is at
         least the number, and otherwise 0; None if there are no limits.
@@ -64,8 +64,8 @@ class Cleaned(NamedTuple):
 
     @property
     def outcomes(self) -> Any:
-        """The target or targets as models take them: with the limits of rows beside, if
-        any.
+        """The target or targets for models, with a column for the limits of rows if
+        there are any.
         """
         if self.limits is None:
             return self.y
@@ -73,12 +73,12 @@ class Cleaned(NamedTuple):
 
     @property
     def targets(self) -> "list[pd.Series[Any]]":
-        """The target, or each of several."""
+        """The columns of the target or targets."""
         return _columns_of(self.y)
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are; 1 for numbers."""
+        """The number of classes; 1 for numbers."""
         return int(self.y.nunique()) if self.kind == "classes" else 1
 
 
@@ -173,7 +173,9 @@ def _check_task(task: str | None) -> None:
 
 
 def _as_distinct_table(frame: Any) -> pd.DataFrame:
-    """Give a table of pandas whose names differ, and whose rows are numbered from 0."""
+    """Convert a table to pandas, with distinct names, and with rows that are numbered
+    from 0.
+    """
     table = as_table(frame, "frame").reset_index(drop=True)
     copies = table.columns[table.columns.duplicated()].unique()
     if len(copies):
@@ -185,8 +187,8 @@ def _as_distinct_table(frame: Any) -> pd.DataFrame:
 def _choose_rows_and_columns(
     X: pd.DataFrame, drop_missing: bool, notes: _Notes
 ) -> pd.DataFrame:
-    """Leave out rows without inputs and columns of one value, and note what is missing
-    in the others.
+    """Leave out rows without inputs and columns with a single value, and note missing
+    values in the others.
     """
     if drop_missing:
         X = _without_rows(X, X.isna().any(axis=1), "an", notes)
@@ -211,7 +213,7 @@ def _choose_rows_and_columns(
 
 
 def _about_gaps(table: pd.DataFrame, alone: str, together: str) -> Iterator[Note]:
-    """Note in how many rows each column is missing."""
+    """Note in how many rows each column has missing values."""
     size = len(table)
     for name, count in table.isna().sum().items():
         if count:
@@ -235,7 +237,7 @@ def _without_rows(
 
 
 def _warnings(X: pd.DataFrame, targets: "list[pd.Series[Any]]", kind: Kind) -> _Notes:
-    """Describe what makes scores misleading."""
+    """Describe anything that makes scores misleading."""
     warnings: _Notes = []
     for target in targets:
         there = target.notna()
@@ -249,8 +251,8 @@ def _warnings(X: pd.DataFrame, targets: "list[pd.Series[Any]]", kind: Kind) -> _
 def _sides_of_limits(
     reading: Reading, limits: bool, notes: _Notes
 ) -> "pd.Series[Any] | None":
-    """Give the side of its number on which each target is, by marks as in <5.8; None
-    without.
+    """Return the side of its number on which each target is, from marks as in <5.8;
+    None if there are no marks.
     """
     words = reading.words
     sides = [_side_of_limit(word) for word in words]
@@ -329,7 +331,7 @@ def _read_inputs(
 def _readings(
     table: pd.DataFrame, literal: set[str], known: Conventions, notes: _Notes
 ) -> Iterator[Reading]:
-    """Read each column; of cells such as 120/80 each of the two numbers is one."""
+    """Read each column. Cells such as 120/80 give two columns."""
     for name, cells in table.items():
         reading = Reading(cells, known, name in literal)
         if reading.lookalike.of != "pairs" or ID_NAME.fullmatch(reading.name):
@@ -366,12 +368,13 @@ def make_preparation(
         model = make_pipeline(make_preparation(X, formats), PEPRegressor()).fit(X, y)
         model.predict(read_table("new.csv")[list(X.columns)])
 
-    The step is not fitted: it learns medians and values from training rows only.
+    The step is not fitted yet, so that it reads medians and values from training rows
+    only.
 
-    :param X: Inputs; the ``attrs`` have the conventions of their table, if they are
+    :param X: Inputs. Their ``attrs`` have the conventions of the table, if they are
         known.
-    :param formats: How the cells of each column are to be read in tables like it, as
-        :func:`~gpflow_pep.tables.cleaning.clean` gives them; None: recognised from `X`.
+    :param formats: How the cells of each column are read, from
+        :func:`~gpflow_pep.tables.cleaning.clean`; None recognises it from `X`.
     :raises ValueError: If a column holds neither numbers, dates nor text.
     """
     known = X.attrs.get("conventions")
@@ -404,7 +407,7 @@ def _places(table: pd.DataFrame, target: Any) -> list[str]:
 def _place(table: pd.DataFrame, target: str | int) -> str:
     if target in table.columns:
         return str(target)
-    # As text, where the command line gives a place.
+    # As text, if the command line has a position.
     count = table.shape[1]
     if re.fullmatch(r"-?\d+", str(target)) and -count <= int(target) < count:
         return str(table.columns[int(target)])
@@ -419,8 +422,8 @@ def _place(table: pd.DataFrame, target: str | int) -> str:
 def _read_targets(
     table: pd.DataFrame, readings: list[Reading], task: str | None, notes: _Notes
 ) -> tuple[Any, Kind, pd.DataFrame]:
-    """Read the target, or several, which are numbers; and leave out rows that have none
-    of them.
+    """Read the target, or several targets, which must be numbers. Leave out rows
+    without any target.
     """
     targets = [reading.name for reading in readings]
     several = len(targets) > 1
@@ -451,7 +454,7 @@ def _read_targets(
 def _read_target(
     reading: Reading, task: str | None, notes: _Notes
 ) -> tuple["pd.Series[Any]", Kind]:
-    """Read a target, some of which may be missing, and note its kind."""
+    """Read a target, which may have missing values, and note its kind."""
     if task != "regression" and _may_name_classes(reading):
         reading = Reading(reading.cells, reading.known, literal=True)
     form = reading.form
@@ -481,7 +484,7 @@ def _has_truth_values(reading: Reading) -> bool:
 
 
 def _recognised_task(reading: Reading, truth: bool) -> tuple[str, list[str]]:
-    """Recognise the task by the target, with a note if it might be the other one."""
+    """Recognise the task from the target, with a note if it might be the other task."""
     if reading.form.kind != "number" or truth:
         return "classification", []
     if reading.values.nunique() == 2:
@@ -501,12 +504,14 @@ def _may_name_classes(reading: Reading) -> bool:
     return bool(reading.cells.nunique() <= MAX_CATEGORIES)
 
 
-#: What a target has, what was expected, and what to do.
+#: The fault of a target: what it has, what was expected, and what to do.
 _Wrong: TypeAlias = tuple[str, str, str]
 
 
 def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
-    """Word why a target that is no text is refused; None if it is not."""
+    """Describe the fault of a target of numbers, dates or other values; None if there
+    is no fault.
+    """
     kind = reading.form.kind
     if kind == "other" or (kind == "date" and task != "classification"):
         got = "dates" if kind == "date" else "neither numbers nor text"
@@ -527,7 +532,7 @@ def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
 
 
 def _wrong_with_words(reading: Reading, task: str | None) -> _Wrong | None:
-    """Word why a target of text is refused; None if it is not."""
+    """Describe the fault of a target of text; None if there is no fault."""
     looks_like, what = reading.lookalike
     if looks_like == "units":
         remedy = (
@@ -561,7 +566,9 @@ def _about_whole_numbers(reading: Reading) -> Iterator[str]:
 
 
 def _names_of_classes(reading: Reading, truth: bool) -> "pd.Series[Any]":
-    """Write classes as words: as they are in the table where numbers are codes."""
+    """Write the names of classes as words. Numbers that are codes are written as in the
+    table.
+    """
     values = reading.values
     if reading.form.kind == "text":
         return values

@@ -1,5 +1,5 @@
-"""The content of files: read, unpacked, and decoded to text; and what is
-wrong with it.
+"""The content of files: reading, unpacking, decoding to text, and messages about
+faults.
 """
 
 import bz2
@@ -26,21 +26,21 @@ _BOMS = {
     b"\xff\xfe": "utf-16",
     b"\xfe\xff": "utf-16",
 }
-#: Of text that is not in UTF-8.
+#: The encoding that is tried for text that is not in UTF-8.
 GUESSED = ("cp1252", "latin-1")
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)([eE][+-]?\d+)?")
-#: The rows in which names, titles and separators are looked for: reading them takes
-#: milliseconds.
+#: The number of rows in which names, titles and separators are looked for. Reading them
+#: takes milliseconds.
 SAMPLE = 1000
 _CONTROL = bytes(code for code in range(32) if code not in b"\t\n\r\f\x1a")
 
 
 class TableFault(Exception):
-    """What is wrong with a file: the message after its name."""
+    """A fault of a file. The message follows the name of the file."""
 
 
-#: RuntimeError: a zip file is encrypted, or packed in a way that Python does not
-#: support.
+#: RuntimeError means that a zip file is encrypted, or packed in a way that Python does
+#: not support.
 _ERRORS = (
     OSError,
     EOFError,
@@ -59,7 +59,7 @@ _ERRORS = (
 
 @contextmanager
 def unreadable(errors: tuple[type[Exception], ...] = _ERRORS) -> Iterator[None]:
-    """Describe what is wrong with a file that a library cannot read."""
+    """Describe the fault of a file that a library cannot read."""
     try:
         yield
     except errors as error:
@@ -101,9 +101,11 @@ _UNPACK: dict[bytes, Callable[[bytes], bytes]] = {
 
 
 def read_content(path: Path) -> bytes:
-    """Read the file, or the standard input where the name is "-"; and unpack it."""
+    """Read and unpack the file, or the standard input if the name is "-"."""
     if path.is_dir():
-        raise TableFault(" is a folder, expected a file. Pass the table that is in it.")
+        raise TableFault(
+            " is a folder, expected a file. Pass the table in this folder."
+        )
     with unreadable():
         if str(path) == "-":
             content = _content_of(sys.stdin)
@@ -126,7 +128,7 @@ def read_content(path: Path) -> bytes:
 
 @lru_cache(1)
 def _content_of(stream: TextIO) -> bytes:
-    """Read a stream, of which a table may be read again with another encoding."""
+    """Read a stream. Its content can be read again with another encoding."""
     return stream.buffer.read()
 
 
@@ -136,18 +138,18 @@ def decode(content: bytes, encoding: str | None) -> tuple[str, str]:
             return content.decode(name).replace("\x00", "").lstrip("\ufeff"), name
         except LookupError:
             expected = "the name of an encoding, such as 'utf-8' or 'cp1252'"
-            remedy = "Leave it out, and the encoding is recognised."
+            remedy = "Leave it out to have the encoding recognised."
             raise refusal("encoding", repr(name), expected, remedy) from None
         except ValueError as error:
             wrong = error
     raise TableFault(
         f" is not in the encoding {name} ({wrong}). Pass another encoding, or leave it"
-        " out, and it is recognised."
+        " out to have it recognised."
     )
 
 
 def _encodings(content: bytes) -> list[str]:
-    """Give encodings in the order in which to try them."""
+    """Return encodings in the order in which to try them."""
     for bom, encoding in _BOMS.items():
         if content.startswith(bom):
             return [encoding]
@@ -168,5 +170,5 @@ def _encodings(content: bytes) -> list[str]:
 
 
 def as_number(cell: str) -> float | None:
-    """Read a number with either decimal point; None if it is none."""
+    """Read a number with a decimal point or comma; None if the cell is not a number."""
     return float(cell.replace(",", ".")) if _NUMBER.fullmatch(cell) else None

@@ -1,7 +1,7 @@
 """Conventions of a table: marks of decimals and of missing values, the order of dates,
 spellings.
 
-They are found once, from all cells of a table; where its cells can be read in two ways,
+They are found once, from all cells of a table. If cells can be read in two ways,
 nothing is guessed.
 """
 
@@ -18,17 +18,17 @@ from ..engine.refusals import refusal
 from .dates import ORDERS, find_period
 from .numbers import GROUPS, OTHER, read_quantity
 
-#: Words for a missing value, wherever the other cells are numbers or dates: those of
-#: pandas; "?" is used by the UCI repository, "." by SAS and Stata.
+#: Words for a missing value if the other cells are numbers or dates: the words of
+#: pandas, "?" of the UCI repository, and "." of SAS and Stata.
 WORDS_OF_NOTHING = ("NA", "N/A", "n/a", "n.a.", "None", "NULL", "null", "-", "--", ".")
-#: Marks of a missing value among words too. Those above may be words there.
+#: Marks of a missing value also among words, where the words above may be values.
 MARKS_IN_WORDS = (
     *("", "?", "nan", "-nan", "NaN", "-NaN", "<NA>", "#NA", "#N/A", "#N/A N/A"),
     *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
     *("#DIV/0!", "#VALUE!", "#REF!", "#NAME?", "#NUM!", "#NULL!"),
 )
 MARKS = (*MARKS_IN_WORDS, *WORDS_OF_NOTHING)
-#: Whole numbers; numbers with each decimal mark; numbers whose point may be of
+#: Whole numbers; numbers with each decimal mark; numbers whose point may separate
 #: thousands.
 WHOLE = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
 PLAIN = {
@@ -40,25 +40,27 @@ PLAIN = {
     for mark in OTHER
 }
 _EITHER = re.compile(r"[+-]?[1-9][0-9]{0,2}\.[0-9]{3}")
-#: In fewer cells a mark, a unit or a date of eight digits may be there by chance: two
-#: is the least that repeats.
+#: In fewer cells a mark, a unit or a date of eight digits may occur by chance. Two is
+#: the smallest number of repetitions.
 FEWEST = 3
-#: Fewer rows, or different values of a column, show nothing.
+#: With fewer rows, or fewer distinct values of a column, nothing is concluded.
 MIN_ROWS = 10
-#: Digits but 0 are alike in how a number is written.
+#: The digits 1 to 9 do not matter for the way in which a number is written.
 _ALIKE = str.maketrans("23456789", "11111111")
 _DAY_AND_MONTH = re.compile(r"(?m)^(\d{1,2})([./-])(\d{1,2})\2(?:\d{4}|(\d\d))(?!\d)")
 
 
 class Conventions(NamedTuple):
-    """How the cells of a table are written, as far as it is known.
+    """How the cells of a table are written, as far as this is known.
 
-    :param decimal: The decimal mark, "." or ","; empty where both suit all cells.
-    :param thousands: What separates thousands; empty: what is no decimal mark.
-    :param dates: The order of day, month and year, "dmy", "mdy" or "ymd"; empty where
-        several suit.
-    :param missing: Words and numbers that stand for no value.
-    :param encoding: That of the file.
+    :param decimal: The decimal mark, "." or ","; empty if all cells can be read with
+        both.
+    :param thousands: The separator of thousands; empty for any mark that is not the
+        decimal mark.
+    :param dates: The order of day, month and year, "dmy", "mdy" or "ymd"; empty if all
+        dates can be read in several orders.
+    :param missing: Words and numbers that mean a missing value.
+    :param encoding: The encoding of the file.
     :param sheet: The sheet of an Excel file; empty for other files.
     """
 
@@ -70,12 +72,12 @@ class Conventions(NamedTuple):
     sheet: str = ""
 
     def marks(self, decimal: str) -> str:
-        """Give the marks that thousands may have where this is the decimal mark."""
+        """Return the possible separators of thousands with this decimal mark."""
         return self.thousands or OTHER[decimal] + GROUPS
 
     @property
     def sentinels(self) -> tuple[float, ...]:
-        """Those of `missing` that are numbers."""
+        """The numbers among `missing`."""
         return tuple(float(w) for w in self.missing if PLAIN["."].fullmatch(w))
 
 
@@ -85,9 +87,9 @@ def given_conventions(
     dates: str | None = None,
     missing: Iterable[Any] = (),
 ) -> Conventions:
-    """Make conventions of a user's arguments; see :class:`Conventions`.
+    """Make conventions from a user's arguments; see :class:`Conventions`.
 
-    :raises ValueError: If a mark is none, or two are the same.
+    :raises ValueError: If an argument is not a mark, or two marks are the same.
     """
     decimal = decimal or OTHER.get(thousands or "")
     one_mark = thousands is None or len(thousands) == 1
@@ -115,22 +117,21 @@ def given_conventions(
 def find_conventions(
     columns: list[list[str]], stated: Conventions, sep: str = ""
 ) -> Conventions:
-    """Find the decimal mark and the order of dates: of each the one in which most cells
-    are written that can be read in one way alone. None is found where as many are of
-    one kind as of the other.
+    """Find the decimal mark and the order of dates. Cells that can be read in only one
+    way decide by majority. If two ways are equally frequent, none is found.
 
     :param columns: The cells of each column of text.
-    :param stated: What is known of them.
-    :param sep: What separates cells in the file. A comma that does is no decimal mark
-        where no cell shows otherwise; but points need to be in all numbers of a column
-        to be decimal ones.
+    :param stated: The conventions that are already known.
+    :param sep: The separator of cells in the file. If it is a comma, commas are not
+        decimal marks unless a cell shows it; but then points are decimal points only if
+        all numbers of a column have them.
     """
     points = Counter(dict.fromkeys(OTHER, 0))
     orders = Counter(dict.fromkeys(ORDERS, 0))
     fixed: list[bool] = []
     for cells in columns:
         if find_period(cells):
-            continue  # 01.2023 shows nothing of decimal marks
+            continue  # 01.2023 does not show which mark is decimal
         ways = Counter(ways_of_writing(cells))
         if any(map(_DAY_AND_MONTH.match, ways)):
             orders.update(_orders_of(cells))
@@ -148,32 +149,32 @@ def find_conventions(
 
 
 def _orders_of(cells: Iterable[str]) -> Iterator[str]:
-    """Give the order of each date of which one alone is possible."""
+    """Return the order of each date that has only one possible order."""
     for match in _DAY_AND_MONTH.finditer("\n".join(cells)):
-        first = int(match[1])
+        leading = int(match[1])
         second = int(match[3])
         mark = match[2]
         short = match[4]
-        # 21-01-05 may be of 2021.
+        # 21-01-05 may be in 2021.
         may_be_year = mark == "-" and short is not None and int(short) <= 31
-        if second <= 12 and (mark == "." or (first > 12 and not may_be_year)):
+        if second <= 12 and (mark == "." or (leading > 12 and not may_be_year)):
             yield "dmy"
-        if first <= 12 < second:
+        if leading <= 12 < second:
             yield "mdy"
-        if short and first > 31:
+        if short and leading > 31:
             yield "ymd"
 
 
 def ways_of_writing(cells: Iterable[str]) -> list[str]:
-    """Write 1 in the place of each digit but 0: numbers of many values are written in
+    """Replace each digit except 0 by 1, because many different numbers are written in
     few ways.
     """
     return "\0".join(cells).translate(_ALIKE).split("\0")
 
 
 def _proof(cell: str) -> str:
-    """Give the decimal mark of a cell that is a number with this one alone; empty for
-    others.
+    """Return the decimal mark of a cell that is a number with only one of both marks;
+    empty for other cells.
     """
     if "." not in cell and "," not in cell:
         return ""
@@ -186,57 +187,59 @@ def _proof(cell: str) -> str:
 
 
 def _most(counts: "Counter[str]") -> str:
-    """Give the one with the highest count; empty where there are several."""
-    (first, most), (_, second) = counts.most_common(2)
-    return first if most > second else ""
+    """Return the key with the highest count; empty if there are several."""
+    (commonest, most), (_, second) = counts.most_common(2)
+    return commonest if most > second else ""
 
 
-#: Numbers of nines, which stand for "missing" where no cell can be empty.
+#: Numbers of nines, which mean "missing" in files that do not allow empty cells.
 _NINES = np.array(
     [-99.0, *(sign * (10.0**k - 1.0) for k in range(3, 10) for sign in (-1.0, 1.0))]
 )
-#: Such a number is clearly outside where it is so many times the range of the others
-#: away.
+#: Such a number is clearly outside if its distance is this multiple of the range of the
+#: others.
 _LEAST_DISTANCE = 3.0
-#: Words that are spelled in several ways have at least three letters, or are these.
+#: Words in several spellings are joined if they have at least three letters, or are
+#: among these.
 _SHORT_WORDS = ("da", "ja", "no", "ok", "on", "si", "sí")
-#: Or single letters, if all single letters of the column are in one of these: sexes,
-#: yes and no, true and false. Others may be two things: alleles A and a, units m and M.
+#: Single letters are joined if all single letters of the column are in one of these
+#: sets: sexes, yes and no, true and false. Other letters may mean two things: alleles A
+#: and a, units m and M.
 _ANSWERS = ("mfx", "mfo", "mfu", "mfd", "mwd", "yn", "jn", "tf")
 
 
 def find_sentinels(column: "pd.Series[Any]") -> tuple[float, ...]:
-    """Find numbers that stand for "missing", such as -999: of nines alone, repeated,
-    and outside.
+    """Find numbers that mean "missing", such as -999: they consist of nines, are
+    repeated, and are outside of the others.
 
-    A negative one is outside where all other numbers are zero or positive. Any other
-    has to be three times their range away, and the range must not come from few of
-    them: 99999 may also be the limit of incomes, most of which are small. There are
-    none where more than half of the cells are such numbers.
+    A negative number is outside if all other numbers are zero or positive. Any other
+    number has to be three times the range of the others away, and the range must not
+    come from a few numbers, because 99999 may also be the limit of incomes, most of
+    which are small. If more than half of the cells are such numbers, they are values.
 
     :param column: Numbers; some may be missing.
     """
     values = column.dropna().to_numpy(dtype=np.float64)
     are_nines = np.isin(values, _NINES)
-    others = values[~are_nines]
-    if not are_nines.any() or len(others) < len(values) / 2 or np.ptp(others) == 0.0:
+    plain = values[~are_nines]
+    if not are_nines.any() or len(plain) < len(values) / 2 or np.ptp(plain) == 0.0:
         return ()
     numbers, counts = np.unique(values[are_nines], return_counts=True)
     repeated = numbers[counts >= FEWEST]
-    return tuple(float(number) for number in repeated if _is_outside(number, others))
+    return tuple(float(value) for value in repeated if _is_outside(value, plain))
 
 
-def _is_outside(number: float, others: npt.NDArray[np.float64]) -> bool:
-    low = float(np.min(others))
-    high = float(np.max(others))
+def _is_outside(value: float, plain: npt.NDArray[np.float64]) -> bool:
+    low = float(np.min(plain))
+    high = float(np.max(plain))
     width = high - low
-    if number < 0.0 <= low and (number < -99.0 or width <= 99.0):
+    if value < 0.0 <= low and (value < -99.0 or width <= 99.0):
         return True
-    is_even = np.subtract(*np.quantile(others, [0.75, 0.25])) >= width / 20.0
-    distance = max(low - number, number - high)
+    is_even = np.subtract(*np.quantile(plain, [0.75, 0.25])) >= width / 20.0
+    distance = max(low - value, value - high)
     return (
         bool(is_even)
-        and len(np.unique(others)) >= 5
+        and len(np.unique(plain)) >= 5
         and distance > _LEAST_DISTANCE * width
     )
 
@@ -249,8 +252,8 @@ def plain_spelling(word: str) -> str:
 class Spellings(NamedTuple):
     """Words of a column that are spelled in several ways.
 
-    :param joined: The most frequent way of each word, and its others.
-    :param apart: The ways of short words, which may be different words.
+    :param joined: The most frequent spelling of each word, with its other spellings.
+    :param apart: The spellings of short words, which may be different words.
     """
 
     joined: dict[str, list[str]]
@@ -260,11 +263,11 @@ class Spellings(NamedTuple):
 def find_spellings(words: "pd.Series[Any]") -> Spellings:
     """Find words that are spelled in several ways, such as Yes and YES.
 
-    Capitals make no difference where each spelling is all small or capital letters, or
-    has capitals at the beginning of words: AaB and aab may be two things. Nor do they
-    in words of at least three letters, and in single letters if those of the column are
-    answers, such as m and f: mW and MW differ, and so do the alleles A and a. Spaces
-    make no difference.
+    Spaces do not matter. Capitals do not matter if each spelling has only small
+    letters, only capitals, or capitals at the beginning of words (AaB and aab may be
+    two things), and if the word has at least three letters (mW and MW are different
+    units). They do not matter for single letters either if all single letters of the
+    column are answers such as m and f (the alleles A and a are different).
 
     :param words: Text without spaces around; some may be missing.
     """
@@ -283,7 +286,7 @@ def find_spellings(words: "pd.Series[Any]") -> Spellings:
 
 
 def _by_spelling(words: "pd.Series[Any]") -> dict[str, list[str]]:
-    """Give the ways in which each word is spelled, the most frequent first."""
+    """Return the spellings of each word, the most frequent first."""
     counts = words.value_counts()
     spellings: dict[str, list[str]] = {}
     for word in sorted(counts.index, key=lambda word: (-counts[word], len(word), word)):

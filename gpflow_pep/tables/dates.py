@@ -1,6 +1,4 @@
-"""Dates, months, quarters and weeks in cells of text: the forms in which they are
-written.
-"""
+"""The forms in which dates, months, quarters and weeks are written in cells of text."""
 
 import datetime
 import re
@@ -31,31 +29,33 @@ _MONTHS = {
     "november": 11,
     "december": 12,
 }
-#: English names of months, in full and as they are abbreviated.
+#: English names of months, in full and abbreviated.
 _NUMBER_OF_MONTH = {
     **_MONTHS,
     **{name[:3]: number for name, number in _MONTHS.items()},
     "sept": 9,
 }
-#: Years in which a number after or before a month is one.
+#: A number before or after a month is a year if it is in this range.
 _FIRST_YEAR = 1900
 _LAST_YEAR = 2099
-#: Years of two digits may be so many years after this one; a forecast rarely is.
+#: Years of two digits may be up to this number of years after the current year.
+#: Forecasts rarely go further.
 _YEARS_AHEAD = 20
 _NAME = r"(?P<name>[A-Za-z]{3,9})"
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _TIME = r"(?:(?:T|,?\s+)(?P<time>\d.*))?"
 _ZONE = re.compile(r"(.*?)\s*(Z|[+-]\d{2}:?\d{2})?")
 
-#: Three short numbers that show no year: they are a date beside dates that do.
+#: Three short numbers without a clear year. They are a date if other dates of the
+#: column have a clear year.
 _VERSION = re.compile(r"\d{1,3}[./-]\d{1,2}[./-]\d(?!\d)")
 
-#: The forms that are read: of "dates", of which a column may have several; or of
-#: "months", "quarters" or "weeks", of which it has one. They mean the day, or the first
-#: day of the month, the quarter or the week. The groups of an expression are the parts
-#: of the date: year, month (a number) or name (of the month), day, quarter, week, time;
-#: or first, second and third of day, month and year, whose order is that of the column;
-#: or iso, which is as ISO 8601 has it. The test and the page read this table too.
+#: The forms that are read. A column may have several forms of "dates", but only one
+#: form of "months", "quarters" or "weeks". A cell means a day, or the first day of the
+#: month, the quarter or the week. The groups of an expression are the parts of the
+#: date: year, month (a number) or name (of the month), day, quarter, week, time; or
+#: first, second and third for day, month and year in the order of the column; or iso
+#: for a date in ISO 8601. The tests and the documentation also read this table.
 FORMS = (
     Form(
         "dates",
@@ -105,28 +105,28 @@ FORMS = (
 _OF_DATES = tuple(form for form in FORMS if form.of == "dates")
 #: The forms of months, quarters and weeks, by their examples.
 PERIODS = {form.example: form for form in FORMS if form.of != "dates"}
-#: A number too. A column of them has months if one at least begins with 0.
+#: Also a number. A column of these has months if at least one begins with 0.
 _MONTH_WITH_POINT = "01.2023"
 
 
 def find_period(cells: Iterable[str]) -> str:
     """Find the form in which a column has months, quarters or weeks.
 
-    :param cells: Cells of text. Those without digits, such as marks of no value, do not
-        count.
+    :param cells: Cells of text. Cells without digits, such as marks of missing values,
+        do not count.
     :return: The example of the form, a key of :data:`PERIODS`, if all cells with digits
-        have it; else nothing.
+        have it; otherwise empty.
     """
     cells = iter(cells)
-    first = next(filter(_has_digit, cells), "")
-    suitable = [form for form in PERIODS.values() if form.match(first)]
+    sample = next(filter(_has_digit, cells), "")
+    suitable = [form for form in PERIODS.values() if form.match(sample)]
     if not suitable:
         return ""
-    words = {first, *filter(_has_digit, cells)}
+    samples = {sample, *filter(_has_digit, cells)}
     for form in suitable:
-        if all(_date_of(word, form.example, _FIRST_YEAR) for word in words):
+        if all(_date_of(word, form.example, _FIRST_YEAR) for word in samples):
             plain_number = form.example == _MONTH_WITH_POINT and not any(
-                word.startswith("0") for word in words
+                word.startswith("0") for word in samples
             )
             return "" if plain_number else form.example
     return ""
@@ -137,8 +137,8 @@ def _has_digit(cell: str) -> bool:
 
 
 def period_of(pattern: str) -> Form | None:
-    """Give the form of months, quarters or weeks that a format's pattern has; None if
-    it has dates.
+    """Return the form of months, quarters or weeks in a format's pattern; None if the
+    pattern is of dates.
     """
     name, _ = _parts_of(pattern)
     return PERIODS.get(name)
@@ -161,23 +161,24 @@ def may_be_months(numbers: npt.NDArray[np.float64]) -> bool:
     )
 
 
-def as_month_with_point(number: float) -> str:
+def as_month_with_point(value: float) -> str:
     """Write 1.202 as 01.2020."""
-    return f"{number:07.4f}"
+    return f"{value:07.4f}"
 
 
 def is_month_with_point(pattern: str) -> bool:
-    """Whether a format's pattern is that of months such as 01.2023."""
+    """Whether a format's pattern is the pattern of months such as 01.2023."""
     return pattern == _MONTH_WITH_POINT
 
 
 def read_dates(words: Iterable[str], pattern: str) -> "pd.Series[Any]":
-    """Read dates, without zone (UTC); no date where a word is none.
+    """Read dates, without time zone (in UTC). A word that is not a date gives a missing
+    date.
 
     :param pattern: The order of day, month and year, one of :data:`ORDERS`, for dates
-        that may each have another form; or the example of a form of :data:`PERIODS`.
-        Behind a space, the first of the hundred years that years of two digits are in,
-        if there are such years.
+        that may each have another form; or the example of a form of :data:`PERIODS`. If
+        there are years of two digits, a space follows, and the first of the hundred
+        years for them.
     """
     name, first_year = _parts_of(pattern)
     texts = [_date_of(word, name, first_year) for word in words]
@@ -187,7 +188,9 @@ def read_dates(words: Iterable[str], pattern: str) -> "pd.Series[Any]":
 
 
 def _parts_of(pattern: str) -> tuple[str, int | None]:
-    """Give the order or form, and the first of the hundred years of short ones."""
+    """Return the order or form, and the first of the hundred years for years of two
+    digits.
+    """
     name, _, year = pattern.rpartition(" ")
     if name in ORDERS or name in PERIODS:
         return name, int(year)
@@ -195,11 +198,12 @@ def _parts_of(pattern: str) -> tuple[str, int | None]:
 
 
 def pattern_of(name: str, words: Sequence[str]) -> str:
-    """Give the pattern of an order or a form: with the first of the hundred years in
-    which years of two digits are, if there are such years.
+    """Return the pattern of an order or a form, with the first of the hundred years for
+    years of two digits, if there are such years.
 
-    The hundred years end with this one, so that a birth in 45 is one of 1945; or, if
-    all dates are later, some years after it, so that forecasts are of the future.
+    The hundred years end with the current year, so that a birth in 45 is in 1945. If
+    all dates would be later, they end some years after it, so that forecasts are in the
+    future.
     """
     if not any(_has_short_year(word, name) for word in words):
         return name
@@ -212,20 +216,20 @@ def pattern_of(name: str, words: Sequence[str]) -> str:
 
 
 def has_order(word: str) -> bool:
-    """Whether it begins as a date does of which the order has to be known."""
+    """Whether a word begins like a date whose order has to be known."""
     return bool(re.match(r"\d{1,3}[./-]", word))
 
 
 def _has_short_year(word: str, name: str) -> bool:
-    """Whether a word is a date if it is known in which years it is."""
+    """Whether a word is a date with a year of two digits."""
     if _VERSION.match(word) or _date_of(word, name, None):
         return False
     return _date_of(word, name, _FIRST_YEAR) is not None
 
 
 def _date_of(word: str, name: str, first_year: int | None) -> str | None:
-    """Write a date as ISO 8601 does, by the first form that it has; None where it has
-    none.
+    """Write a date in ISO 8601, by the first form that matches; None if no form
+    matches.
 
     :param name: The order of day, month and year, or the example of a form of
         :data:`PERIODS`.
@@ -234,55 +238,55 @@ def _date_of(word: str, name: str, first_year: int | None) -> str | None:
         match = form.match(word)
         if match is None:
             continue
-        parts = {group: text for group, text in match.groupdict().items() if text}
-        if "iso" in parts:
-            return parts["iso"]
-        if "first" in parts:
-            parts |= _in_order(parts, name)
-        return _as_iso(parts, first_year)
+        fields = {group: text for group, text in match.groupdict().items() if text}
+        if "iso" in fields:
+            return fields["iso"]
+        if "first" in fields:
+            fields |= _in_order(fields, name)
+        return _as_iso(fields, first_year)
     return None
 
 
-def _in_order(parts: dict[str, str], order: str) -> dict[str, str]:
-    """Name which number is the day, which the month and which the year; none if the
-    order does not suit.
+def _in_order(fields: dict[str, str], order: str) -> dict[str, str]:
+    """Return the numbers by the names day, month and year; empty if the order does not
+    fit.
     """
-    numbers = parts["first"], parts["second"], parts["third"]
-    if len(parts["first"]) == 4:
+    numbers = fields["first"], fields["second"], fields["third"]
+    if len(fields["first"]) == 4:
         order = "ymd"
-    elif len(parts["third"]) == 4 and order == "ymd":
+    elif len(fields["third"]) == 4 and order == "ymd":
         return {}
     names = {"d": "day", "m": "month", "y": "year"}
-    return {names[letter]: number for letter, number in zip(order, numbers)}
+    return {names[letter]: value for letter, value in zip(order, numbers)}
 
 
-def _as_iso(parts: dict[str, str], first_year: int | None) -> str | None:
-    year = parts.get("year", "")
+def _as_iso(fields: dict[str, str], first_year: int | None) -> str | None:
+    year = fields.get("year", "")
     if len(year) == 2 and first_year is not None:
         year = str(first_year + (int(year) - first_year) % 100)
     if len(year) != 4:
         return None
-    if "week" in parts:
+    if "week" in fields:
         try:
-            monday = datetime.date.fromisocalendar(int(year), int(parts["week"]), 1)
-        except ValueError:  # week 0, or 53 of a year that has 52
+            monday = datetime.date.fromisocalendar(int(year), int(fields["week"]), 1)
+        except ValueError:  # week 0, or week 53 of a year with 52 weeks
             return None
         return monday.isoformat()
-    month = int(parts.get("month", 0))
-    if "quarter" in parts:
-        month = 3 * int(parts["quarter"]) - 2
-    if "name" in parts:
-        month = _NUMBER_OF_MONTH.get(parts["name"].lower(), 0)
+    month = int(fields.get("month", 0))
+    if "quarter" in fields:
+        month = 3 * int(fields["quarter"]) - 2
+    if "name" in fields:
+        month = _NUMBER_OF_MONTH.get(fields["name"].lower(), 0)
     if not 1 <= month <= 12:
         return None
-    day = int(parts.get("day", 1))
-    return f"{year}-{month:02}-{day:02}{_time(parts.get('time'))}"
+    day = int(fields.get("day", 1))
+    return f"{year}-{month:02}-{day:02}{_time(fields.get('time'))}"
 
 
-# Columns of many days have few times.
+# Columns with many days have few times of day.
 @lru_cache(10000)
 def _time(text: str | None) -> str:
-    """Write a time of the day as ISO 8601 does, or as it was where it is none."""
+    """Write a time of day in ISO 8601; text that is not a time stays the same."""
     match = _ZONE.fullmatch(text or "")
     if not text or match is None:
         return ""

@@ -36,8 +36,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     Tables X must have exactly the columns of ``formats``, in any order. Other tables
     raise a ``ValueError``, and so do tables with a cell that cannot be read.
 
-    Everything that ``fit`` learns is in ``encodings_``, an :class:`Encoding` for each
-    column: plain numbers and words, which can be saved and read with any version of
+    The result of ``fit`` is in ``encodings_``, an :class:`Encoding` for each column:
+    plain numbers and words, which can be saved and read with any version of
     scikit-learn. For this reason it does not use scikit-learn's transformers.
 
     :param formats: How the cells of each column are read,
@@ -66,7 +66,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.min_count = min_count
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> "TableEncoder":
-        """Learn medians and values; y is not used."""
+        """Compute medians and values; y is not used."""
         limits = self.max_categories, self.min_count
         return self.restore(
             {
@@ -84,9 +84,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             remedy = "Pass encodings and formats of the same columns."
             raise refusal("encodings", got, listed(self.formats), remedy)
         sources = [form.source or name for name, form in self.formats.items()]
-        names = np.array(
-            list(dict.fromkeys(sources)), dtype=object
-        )  # 120/80 has one, twice
+        # A column of cells such as 120/80 is the source of two.
+        names = np.array(list(dict.fromkeys(sources)), dtype=object)
         learnt = {
             "encodings_": encodings,
             "feature_names_in_": names,

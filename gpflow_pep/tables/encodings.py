@@ -1,5 +1,5 @@
-"""What an encoder learns of each column of a table, and how it makes numbers of it.
-Pandas only.
+"""The encoding of each column of a table, and its conversion to numbers, with pandas
+only.
 """
 
 import shlex
@@ -13,32 +13,34 @@ import pandas as pd
 from ..engine.refusals import refusal
 from .formats import Format, days, halves, in_marks_of, read_cells
 
-#: In days. A cycle is one where the dates cover it twice, and their places in it
-#: differ; the week where half of all dates follow another by half a week or less, as is
-#: not so of births.
+#: Lengths of cycles in days. A cycle is used if the dates cover it twice and have
+#: different places in it. The week is used only if half of all dates follow another one
+#: by half a week or less, which excludes dates of birth.
 CYCLES = {"year": 365.2425, "week": 7.0, "day": 1.0}
-#: Values of a text column that have a column of their own, at most.
+#: The largest number of values of a text column that get their own column.
 MAX_CATEGORIES = 20
-#: Other values that are kept, to distinguish them from values that no training row has.
+#: The largest number of other values that are kept, to distinguish them from values
+#: that are not in training rows.
 _MAX_RARE = 1000
-#: Beyond the range of others by more than this share of it, a number is none of them.
+#: A number is unusual if it is outside the range of the training rows by more than this
+#: share of the range.
 MARGIN = 0.1
 _MAX_SIZE = 1e100
 
 
 class Encoding(NamedTuple):
-    """What was learnt of a column.
+    """The encoding of a column, from the training rows.
 
     :param missing: Whether a value was missing, so that a column marks missing ones.
-    :param median: What takes the place of a missing number or date.
-    :param cycles: Of dates, those of :data:`CYCLES` that are given as sine and cosine
-        too.
+    :param median: The value that replaces a missing number or date.
+    :param cycles: The :data:`CYCLES` of dates for which there are columns of sine and
+        cosine.
     :param others: Whether there is a column for all other values.
-    :param limits: The smallest and the largest number or date; empty where they are not
+    :param limits: The smallest and the largest number or date; empty if they are not
         known.
     :param rare: Values of text that share the column for others.
-    :param spread: Mean and standard deviation of the numbers or dates, and how many
-        there are; empty if they are not known.
+    :param spread: Mean, standard deviation and number of the numbers or dates; empty if
+        they are not known.
     """
 
     missing: bool
@@ -52,19 +54,19 @@ class Encoding(NamedTuple):
 
 
 class Columns(dict[str, "pd.Series[Any]"]):
-    """The columns of a table as they were read, by name: words, or numbers (of dates:
-    days).
+    """The columns of a table as they were read, by name: words or numbers (days for
+    dates).
     """
 
 
 def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
     """
-    Read the cells of a table that has the columns of `formats`, in any order, and no
-    others. Marks of decimals and thousands in its ``attrs`` go before those of the
-    formats. What was read before is returned as it is: cells are read once for all that
-    is computed from them.
+    Read the cells of a table that has exactly the columns of `formats`, in any order.
+    If its ``attrs`` have decimal marks and separators of thousands, these replace the
+    marks of the formats. Columns that were read already are returned unchanged, so that
+    cells are read only once.
 
-    :raises ValueError: If the columns are others, or a cell cannot be read.
+    :raises ValueError: If the table has other columns, or a cell cannot be read.
     """
     if isinstance(X, Columns):
         return X
@@ -104,20 +106,21 @@ def learn(
     max_categories: int = MAX_CATEGORIES,
     min_count: int = 2,
 ) -> Encoding:
-    """Learn what a column is encoded by.
+    """Compute the encoding of a column.
 
-    :param column: Of :func:`read_columns`.
-    :param kind: That of its :class:`~gpflow_pep.tables.Format`.
-    :param max_categories: The most values of text that have a column of their own.
-    :param min_count: The fewest rows that such a value has.
+    :param column: A column from :func:`read_columns`.
+    :param kind: The kind in its :class:`~gpflow_pep.tables.Format`.
+    :param max_categories: The largest number of values of text that get their own
+        column.
+    :param min_count: The smallest number of rows of a value with its own column.
     """
     missing = bool(column.isna().any())
     if kind == "text":
         counts = column.value_counts()
         frequent = counts[counts >= min_count].sort_index().nlargest(max_categories)
-        words = tuple(sorted(frequent.index))
+        categories = tuple(sorted(frequent.index))
         rare = tuple(counts.drop(frequent.index).index[:_MAX_RARE])
-        return Encoding(missing, categories=words, others=bool(rare), rare=rare)
+        return Encoding(missing, categories=categories, others=bool(rare), rare=rare)
     values = column.dropna().to_numpy()
     if not len(values):
         return Encoding(missing)
@@ -131,34 +134,34 @@ def learn(
 def encode(
     name: str, column: "pd.Series[Any]", kind: str, learnt: Encoding
 ) -> list[tuple[str, npt.NDArray[Any]]]:
-    """Turn a column into others, each with its name."""
+    """Convert a column to columns of numbers, each with its name."""
     missing = column.isna().to_numpy()
     values = column.to_numpy()
     if kind == "text":
-        parts = [
+        columns = [
             (f"{name}={category}", values == category) for category in learnt.categories
         ]
         if learnt.others:
-            others = ~missing & ~column.isin(learnt.categories).to_numpy()
-            parts.append((f"{name}=(other)", others))
+            unseen = ~missing & ~column.isin(learnt.categories).to_numpy()
+            columns.append((f"{name}=(other)", unseen))
     else:
         values = np.where(missing, learnt.median, values)
-        parts = [(name, values)]
+        columns = [(name, values)]
         for cycle in learnt.cycles:
             angle = 2.0 * np.pi * values / CYCLES[cycle]
-            parts.append((f"{name}: sine of {cycle}", np.sin(angle)))
-            parts.append((f"{name}: cosine of {cycle}", np.cos(angle)))
+            columns.append((f"{name}: sine of {cycle}", np.sin(angle)))
+            columns.append((f"{name}: cosine of {cycle}", np.cos(angle)))
     if learnt.missing:
-        parts.append((f"{name} missing", missing))
-    return parts
+        columns.append((f"{name} missing", missing))
+    return columns
 
 
 def encode_table(
     X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> npt.NDArray[np.float64]:
-    """Turn a table into numbers, [N, number of columns that :func:`encode` makes].
+    """Convert a table to numbers, [N, number of columns from :func:`encode`].
 
-    Those of a row in which every cell is missing, of which nothing is known, are NaN.
+    If all cells of a row are missing, its numbers are NaN.
     """
     table = read_columns(X, formats)
     encoded = [
@@ -177,7 +180,7 @@ def encode_table(
 def encoded_names(
     formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> list[str]:
-    """Name each number of :func:`encode_table`."""
+    """Return the names of the columns of :func:`encode_table`."""
     empty = pd.Series([], dtype=np.float64)
     return [
         name
@@ -189,11 +192,12 @@ def encoded_names(
 def unusual_cells(
     X: Any, formats: Mapping[str, Format], encodings: Mapping[str, Encoding]
 ) -> list[str]:
-    """Name for each row its cells with values unlike those of the training rows, [N];
-    empty if none is.
+    """List for each row its cells with values unlike the training rows, [N]; empty if
+    there are none.
 
-    Those are words that no training row has, numbers and dates outside the range of the
-    training rows by more than a tenth of it, and gaps in columns that had none.
+    These are words that are not in training rows, numbers and dates outside the range
+    of the training rows by more than a tenth of it, and missing values in columns
+    without missing values in training.
     """
     table = read_columns(X, formats)
     remarks: list[list[str]] = [[] for _ in range(len(next(iter(table.values()), ())))]
@@ -201,7 +205,7 @@ def unusual_cells(
         found = unusual_in(column, formats[name].kind, encodings[name])
         for row, remark in found.items():
             remarks[row].append(f"{name} {remark}")
-    return ["; ".join(parts) for parts in remarks]
+    return ["; ".join(of_row) for of_row in remarks]
 
 
 def unusual_in(column: "pd.Series[Any]", kind: str, learnt: Encoding) -> dict[int, str]:
@@ -228,9 +232,7 @@ def unusual_in(column: "pd.Series[Any]", kind: str, learnt: Encoding) -> dict[in
 
 
 def as_table(frame: Any, name: str) -> pd.DataFrame:
-    """Take a table of pandas or polars as one of pandas, with column names that are
-    text.
-    """
+    """Convert a table of pandas or polars to pandas, with text as column names."""
     if hasattr(frame, "to_pandas"):
         try:
             frame = frame.to_pandas()
@@ -253,7 +255,7 @@ def as_table(frame: Any, name: str) -> pd.DataFrame:
 
 
 def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Refuse numbers that are infinite or so large that their squares are."""
+    """Refuse numbers that are infinite or whose squares are infinite."""
     if column.dtype == np.float64:
         large = np.abs(column.to_numpy()) > _MAX_SIZE
         if large.any():
@@ -281,7 +283,7 @@ def _cycles(days: npt.NDArray[np.float64]) -> tuple[str, ...]:
 
 
 def option(name: str, column: str) -> str:
-    """Write an option of the command with the name of a column, to be pasted into a
+    """Write an option of the command with the name of a column, for pasting into a
     shell.
     """
     cell = f'"{column}"' if "," in column else column
@@ -289,7 +291,7 @@ def option(name: str, column: str) -> str:
 
 
 def listed(names: Any) -> str:
-    """Give names for a message: the first eight, and how many more there are."""
+    """List names for a message: the first eight, and the number of others."""
     names = [repr(str(name)) for name in names]
     text = ", ".join(names[:8])
     if len(names) > 8:

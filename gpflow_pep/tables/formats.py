@@ -19,36 +19,35 @@ from .numbers import read_quantity
 #: Two numbers in a cell, and their unit.
 PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 EPOCH = pd.Timestamp(0)
-#: The kinds of cells, by the names that pandas has for their types; words have none.
+#: The kinds of cells by the names of types in pandas; words are not among them.
 _KINDS = {
     **dict.fromkeys(("boolean", "integer", "floating", "decimal"), "number"),
     **dict.fromkeys(("mixed-integer-float", "timedelta64"), "number"),
     **dict.fromkeys(("datetime64", "datetime", "date"), "date"),
     **dict.fromkeys(("string", "categorical", "empty"), ""),
 }
-#: What a column of several types may have.
+#: The types that may be mixed in a column.
 _NUMBERS = (bool, int, float, np.number)
 
 
 class Format(NamedTuple):
     """How the cells of a column are read.
 
-    :param kind: "number", "date", "text", or "other": what nothing is known of, such as
-        lists.
+    :param kind: "number", "date", "text", or "other" for unknown things such as lists.
     :param decimal: The decimal mark of numbers that are written as text.
-    :param thousands: Marks that their thousands may be separated by, if any.
+    :param thousands: The possible separators of thousands, if any.
     :param pattern: The order of dates, "dmy", "mdy" or "ymd", or the form of months,
-        quarters or weeks, such as "Jan 2023"; and the first of the hundred years that
-        years of two digits are in, if there are such years.
-    :param missing: Words that stand for no value. Empty in a column of text: the usual
-        ones.
-    :param unit: What is written beside each number: a unit, a currency; ":" of hours,
+        quarters or weeks, such as "Jan 2023"; and if there are years of two digits, the
+        first of the hundred years for them.
+    :param missing: Words that mean a missing value; if it is empty in a column of text,
+        the usual words.
+    :param unit: The unit or currency that is written with each number; ":" for hours,
         as in 36:15.
-    :param sentinels: Numbers that stand for no value, such as -999.
+    :param sentinels: Numbers that mean a missing value, such as -999.
     :param spellings: Words that are also written in other ways, such as yes for Yes.
-    :param source: The column of the table that has the numbers, two in each cell, as in
-        120/80; or empty.
-    :param part: Which of the two, 0 or 1.
+    :param source: The column of the table with two numbers in each cell, such as
+        120/80; empty for other columns.
+    :param part: Which of the two numbers is read, 0 or 1.
     """
 
     kind: str
@@ -64,13 +63,12 @@ class Format(NamedTuple):
 
 
 class Column:
-    """The cells of a column, of which text is made once.
+    """The cells of a column. They are converted to text once.
 
-    :param cells: Values of any type, some may be missing.
-    :param known: The conventions of its table.
-    :param literal: Whether all numbers and words are values as they are written:
-        numbers with a unit or zeros before them are text, -999 is a number, and Yes and
-        yes are two words.
+    :param cells: Values of any type; some may be missing.
+    :param known: The conventions of the table.
+    :param literal: Whether cells are read exactly as written: numbers with a unit or
+        leading zeros are text, -999 is a number, and Yes and yes are two words.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Column:
 
     @cached_property
     def kind(self) -> str:
-        """The kind by the type of the column or of its objects; empty for words."""
+        """The kind from the type of the column or of its objects; empty for words."""
         return kind_of_type(self.cells)
 
     @cached_property
@@ -96,10 +94,10 @@ class Column:
 
     @cached_property
     def words(self) -> list[str | None]:
-        """All cells as text without spaces around; whole numbers without point; None
-        for none.
+        """All cells as text without spaces around; whole numbers have no point, and
+        missing cells are None.
         """
-        # In lists: a row of a table is read in a third of the time that pandas takes.
+        # With lists a row of a table is read in a third of the time of pandas.
         cells = self.cells.tolist()
         missing = self.cells.isna().tolist()
         if pd.api.types.is_float_dtype(self.cells):
@@ -114,24 +112,24 @@ class Column:
 
     @cached_property
     def counts(self) -> Counter[str]:
-        """How often each word is there, in the order in which they come."""
+        """The number of cells with each word, in the order of the cells."""
         return Counter(filter(None, self.words))
 
     @cached_property
     def counts_of_values(self) -> "pd.Series[int]":
-        """How often each word is there that is no mark of a missing value, the most
-        frequent first.
+        """The number of cells with each word that is not a mark of a missing value, the
+        most frequent first.
         """
         marks = {*MARKS, *self.known.missing}
         counts = {word: n for word, n in self.counts.items() if word not in marks}
-        # Those of equal counts stay in the order of the cells.
+        # Words with equal counts stay in the order of the cells.
         series = pd.Series(counts, dtype=int)
         return series.sort_values(ascending=False, kind="stable")
 
 
 def in_marks_of(form: Format, attrs: Mapping[Any, Any]) -> Format:
-    """Take decimal mark and thousands of another table, where :func:`read_table` has
-    found any.
+    """Replace the decimal mark and the separator of thousands by the marks of another
+    table, if :func:`read_table` has found them.
     """
     known = Conventions(attrs.get("decimal", form.decimal), attrs.get("thousands", ""))
     if form.kind != "number" or (known.decimal == form.decimal and not known.thousands):
@@ -140,8 +138,8 @@ def in_marks_of(form: Format, attrs: Mapping[Any, Any]) -> Format:
 
 
 def halves(column: "pd.Series[Any]") -> "tuple[pd.Series[Any], pd.Series[Any]]":
-    """Cut cells such as 120/80; of others the first part is the cell, and the second is
-    missing.
+    """Split cells such as 120/80. For other cells the first part is the cell, and the
+    second part is missing.
     """
     cells = column.astype(object).tolist()
     matches = [PAIR.fullmatch(str(cell).strip()) for cell in cells]
@@ -156,11 +154,13 @@ def read_cells(column: "pd.Series[Any]", form: Format) -> "pd.Series[Any]":
     """Read the cells: numbers as float64, dates without zone (UTC), words without
     spaces around.
 
-    A number such as <0.5 is read as its limit.
+    A cell such as <0.5 is read as the number of the limit.
 
-    :param column: Values; missing ones are so in the result.
-    :param form: How they are read; of typed columns only the kind is used.
-    :raises ValueError: If a cell cannot be read so; it names the column and the row.
+    :param column: Values. Missing values stay missing.
+    :param form: How the cells are read. If the column has a type, only the kind is
+        used.
+    :raises ValueError: If a cell cannot be read in this way. The message has the column
+        and the row.
     """
     return read_column_as(Column(column), form)
 
@@ -189,7 +189,9 @@ def read_column_as(column: Column, form: Format) -> "pd.Series[Any]":
 
 
 def read_words(words: Any, form: Format) -> npt.NDArray[Any]:
-    """Read numbers of the unit of the column, or dates; none where a word is none."""
+    """Read numbers in the unit of the column, or dates; missing if a word is
+    neither.
+    """
     if form.kind == "date":
         return read_dates(words, form.pattern).to_numpy()
     return np.array([_number(word, form) for word in words], dtype=np.float64)
@@ -222,13 +224,13 @@ def _unread_cell(column: Any, word: str | None, row: int, form: Format) -> Value
 
 
 def _number(word: str, form: Format) -> float:
-    """Read a number of the unit of the column, or its limit."""
+    """Read a number in the unit of the column, or the number of a limit."""
     quantity = read_quantity(word, form.decimal, form.thousands)
     return quantity.value if quantity.unit == form.unit else np.nan
 
 
 def days(dates: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Count the days since 1970-01-01; NaN for no date."""
+    """Count the days since 1970-01-01; NaN for a missing date."""
     numbers = (dates.to_numpy() - EPOCH.to_datetime64()) / np.timedelta64(1, "D")
     return pd.Series(numbers, dates.index, name=dates.name)
 
@@ -238,7 +240,7 @@ def without(values: "pd.Series[Any]", sentinels: tuple[float, ...]) -> "pd.Serie
 
 
 def kind_of_type(column: "pd.Series[Any]") -> str:
-    """Find the kind by the type of the column or of its objects; empty for words."""
+    """Find the kind from the type of the column or of its objects; empty for words."""
     if isinstance(column.dtype, pd.SparseDtype):
         return "other"
     inferred = pd.api.types.infer_dtype(column, skipna=True)

@@ -1,4 +1,4 @@
-"""A form in which cells are written, as a row of a table."""
+"""A form in which cells are written, as an entry of a table of forms."""
 
 import re
 from typing import Any, NamedTuple
@@ -8,13 +8,14 @@ class Form(NamedTuple):
     """A form in which numbers, units or dates are written.
 
     The tables of forms, ``FORMS`` of :mod:`~gpflow_pep.tables.numbers`,
-    :mod:`~gpflow_pep.tables.units` and :mod:`~gpflow_pep.tables.dates`, are what reads
-    cells; the tests take their cases from them, and the documentation its list.
+    :mod:`~gpflow_pep.tables.units` and :mod:`~gpflow_pep.tables.dates`, are used to
+    read cells. The tests take their cases from these tables, and the documentation its
+    list.
 
-    :param of: What is written so.
+    :param of: What is written in this form.
     :param example: A cell.
-    :param meaning: What the example is.
-    :param expression: The regular expression of all such cells.
+    :param meaning: The meaning of the example.
+    :param expression: A regular expression that matches these cells.
     """
 
     of: str

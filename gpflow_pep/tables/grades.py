@@ -1,4 +1,4 @@
-"""The order of classes: of numbers, and of words that are grades."""
+"""The order of classes that are numbers, or words for grades."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ..engine.refusals import refusal
 
-#: Words that are in order.
+#: Words for grades, in their order.
 GRADES = [
     scale.split(", ")
     for scale in (
@@ -31,7 +31,7 @@ GRADES = [
 
 
 def numbers_of(labels: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
-    """Read labels that are numbers, also in text; None of others."""
+    """Read labels that are numbers or numbers in text; None for other labels."""
     try:
         return labels.astype(float)
     except ValueError:
@@ -51,9 +51,9 @@ def order_of_labels(labels: npt.NDArray[Any]) -> npt.NDArray[Any] | None:
 
 
 def places_in(order: Sequence[Any], labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Give the places of labels in an order, of which some may be absent from them.
+    """Return the places of labels in an order, which may have further entries.
 
-    :raises ValueError: If a label is not in the order, or one is in it twice.
+    :raises ValueError: If a label is not in the order, or is in it twice.
     """
     known = list(order)
     missing = [label for label in labels.tolist() if label not in known]

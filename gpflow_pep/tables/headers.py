@@ -1,4 +1,6 @@
-"""Where the column names of a table are: under titles, in its first row, or nowhere."""
+"""The place of the column names of a table: below titles, in its first row, or
+nowhere.
+"""
 
 import re
 from collections import Counter, defaultdict
@@ -10,20 +12,20 @@ import numpy as np
 from .contents import as_number
 from .encodings import MARGIN
 
-#: Rows of cells as text; rows that are empty or have only empty cells are blank.
+#: Rows of cells as text. Rows without cells, or with only empty cells, are blank.
 Rows = Sequence[Sequence[str]]
-#: Of fewer rows the first is always taken for names.
+#: With fewer rows the first row is always read as names.
 _LEAST_ROWS = 5
 
 
 def count_title_rows(rows: Rows) -> int:
-    """Count the rows above the column names, titles and blank rows; 0 where there are
-    no titles.
+    """Count the titles and blank rows above the column names; 0 if there are no titles.
 
-    The names are in the first row that has as many cells as most rows, all of which but
-    one are filled. Rows above it are titles if a blank row follows them, or they have a
-    single cell and the table has three columns at least. Only where the cells of some
-    column begin with digits below that row, and not in it, are its cells names at all.
+    The names are in the first row that has as many cells as most rows, with at most one
+    empty cell. Rows above it are titles if a blank row follows them, or if they have a
+    single cell and the table has at least three columns. The cells of that row are
+    names only if below it some column has cells that begin with digits, and its own
+    cell in that column does not.
     """
     cells = [[cell.strip() for cell in row] for row in rows]
     sizes = [sum(map(bool, row)) for row in cells]
@@ -44,7 +46,7 @@ def count_title_rows(rows: Rows) -> int:
 
 
 def _are_titles(sizes: Sequence[int], width: int) -> bool:
-    """Whether rows with so many filled cells are titles above a table."""
+    """Whether rows with these numbers of filled cells are titles above a table."""
     filled = {size for size in sizes if size}
     if not filled:
         return False
@@ -52,7 +54,7 @@ def _are_titles(sizes: Sequence[int], width: int) -> bool:
 
 
 def _are_names_of_columns(names: Sequence[str], below: Rows) -> bool:
-    """Whether most names differ, and one is above a column of numbers."""
+    """Whether most names differ, and one of them is above a column of numbers."""
     if 2 * len(set(names)) <= len(names):
         return False
     return any(map(_is_name_of_numbers, names, zip(*below)))
@@ -69,47 +71,47 @@ def _is_name_of_numbers(name: str, column: Sequence[str]) -> bool:
 
 
 def _lacks_names(rows: Rows) -> bool:
-    """Whether the first row has no names, but values like those of the rows below.
+    """Whether the first row has values like the rows below it, instead of names.
 
-    Each of its numbers is in the range of those below, or near, and there is at least
-    one; each of its words is below it again; and dates are written like those below.
-    Where the row has no words, whole numbers that only rise or fall along it, or
-    numbers in equal steps, are names, such as years. Where a number is in the row twice
-    there are no names, and its numbers may be anything.
+    It does if it has at least one number, each of its numbers is in or near the range
+    of the numbers below, each of its words occurs again below it, and its dates are
+    written like the dates below. If the row has no words, whole numbers that only rise
+    or fall along the row, or numbers in equal steps, are names, such as years. If the
+    row has a number twice, it has no names, whatever the numbers are.
     """
-    first, *below = [
+    heads, *below = [
         [cell.strip() for cell in row] for row in rows if any(map(str.strip, row))
     ]
     if (
         len(below) < _LEAST_ROWS
-        or len(first) < 2
-        or any(len(row) != len(first) for row in below)
+        or len(heads) < 2
+        or any(len(row) != len(heads) for row in below)
     ):
         return False
-    numbers = [number for number in map(as_number, first) if number is not None]
+    numbers = [value for value in map(as_number, heads) if value is not None]
     margin = MARGIN if len(set(numbers)) == len(numbers) else np.inf
     if not all(
-        _is_like(cell, column, margin) for cell, column in zip(first, zip(*below))
+        _is_like(cell, column, margin) for cell, column in zip(heads, zip(*below))
     ):
         return False
-    words = len(list(filter(None, first))) - len(numbers)
-    return bool(numbers) and (words > 0 or not _are_names(numbers))
+    num_words = len(list(filter(None, heads))) - len(numbers)
+    return bool(numbers) and (num_words > 0 or not _are_names(numbers))
 
 
 def _is_like(cell: str, column: Sequence[str], margin: float) -> bool:
-    """Whether a cell is one like those below it, a number up to a margin."""
-    words = [word for word in column if word]
-    if not cell or cell in words:
-        return bool(words)
+    """Whether a cell is like the cells below it; for a number, up to a margin."""
+    filled = [word for word in column if word]
+    if not cell or cell in filled:
+        return bool(filled)
     value = as_number(cell)
     if value is None:
-        digits = [re.sub(r"\d", "0", word) for word in (cell, *words)]
+        digits = [re.sub(r"\d", "0", word) for word in (cell, *filled)]
         return (
             bool(re.fullmatch(r"[0/.:\- T]*0[0/.:\- T]*", digits[0]))
             and digits[0] in digits[1:]
         )
-    numbers = [number for number in map(as_number, words) if number is not None]
-    if len(numbers) < 0.9 * len(words) or not numbers:
+    numbers = [number for number in map(as_number, filled) if number is not None]
+    if len(numbers) < 0.9 * len(filled) or not numbers:
         return False
     low = min(numbers)
     high = max(numbers)
@@ -128,7 +130,7 @@ def _are_names(numbers: Sequence[float]) -> bool:
 
 
 def title_note(rows: Rows) -> str:
-    """Name which rows were left out above the names."""
+    """Describe which rows above the names were left out."""
     title = next(cell.strip() for row in rows for cell in row if cell.strip())
     lines = "a line" if len(rows) == 1 else f"{len(rows)} lines"
     return (
@@ -141,10 +143,11 @@ def title_note(rows: Rows) -> str:
 def names_of_places(
     rows: Rows, count: int, header: bool | None
 ) -> tuple[list[str], list[str]]:
-    """Name columns without names x0, x1, ..., with a note; no names where the first row
-    has them.
+    """Name columns without names x0, x1, ..., with a note. The result is empty if the
+    first row has names.
 
-    :param header: Whether it has; None: by :func:`_lacks_names`.
+    :param header: Whether the first row has names; None decides by
+        :func:`_lacks_names`.
     """
     if header or not rows or (header is None and not _lacks_names(rows)):
         return [], []
@@ -159,9 +162,7 @@ def names_of_places(
 
 
 def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Give columns that share a name a number each, from left to right, and notes of
-    that.
-    """
+    """Add numbers to equal names of columns, from left to right, with notes."""
     counts = Counter(names)
     used = {*names}
     result = []
@@ -169,7 +170,7 @@ def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
     for name in names:
         new = name
         if counts[name] > 1:
-            numbered = (f"{name} ({number})" for number in count(1))
+            numbered = (f"{name} ({place})" for place in count(1))
             new = next(one for one in numbered if one not in used)
             renamed[name].append(repr(new))
         used.add(new)

@@ -1,4 +1,6 @@
-"""Columns of text whose cells look like numbers or dates, and why they are text."""
+"""Columns of text whose cells look like numbers or dates, and the reason why they are
+text.
+"""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -18,8 +20,9 @@ from .units import is_sure
 class Lookalike(NamedTuple):
     """What the cells of a column of text look like.
 
-    :param of: "pairs" of numbers, "units" if numbers are surely of several; or empty.
-    :param what: What they are, with an example; empty if they are words like others.
+    :param of: "pairs" of numbers, "units" if numbers surely have several units, or
+        empty.
+    :param what: A description with an example; empty for ordinary words.
     """
 
     of: str = ""
@@ -61,7 +64,9 @@ def find_lookalike(column: Column) -> Lookalike:
 def _units_and_words(
     values: Iterable[str], known: Conventions
 ) -> tuple[dict[str, str], list[str]]:
-    """Give each unit of numbers with its first cell, and the words that are none."""
+    """Return each unit of numbers with its first cell, and the words that are not
+    numbers.
+    """
     mark = known.decimal or "."
     units: dict[str, str] = {}
     words = []
@@ -78,5 +83,9 @@ def _have_two_orders(values: Iterable[str]) -> bool:
     """Whether all are dates, but not in one order."""
     if not all(map(has_order, values)):
         return False
-    first, second = (read_dates(values, order).notna() for order in ("dmy", "mdy"))
-    return bool(np.all(first | second)) and not (first.all() or second.all())
+    day_first, month_first = (
+        read_dates(values, order).notna() for order in ("dmy", "mdy")
+    )
+    if day_first.all() or month_first.all():
+        return False
+    return bool(np.all(day_first | month_first))

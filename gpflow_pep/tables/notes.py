@@ -1,21 +1,23 @@
-"""Notes on what was done to columns of a table: one line for all columns of a kind."""
+"""Notes on changes to columns of a table, with one line for columns with the same kind
+of note.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-#: So many columns are named in a line.
+#: The largest number of columns with their names in a line.
 _MOST_NAMED = 8
 
 
 class Note(NamedTuple):
     """A note on a column.
 
-    :param column: Its name.
+    :param column: The name of the column.
     :param alone: The sentence, if no other column has a note of this kind.
-    :param together: The sentence on several columns, without its point; it has {} for
-        "24 columns".
-    :param detail: What differs from column to column, in few words.
+    :param together: The sentence about several columns, without its full stop. It has
+        {} for "24 columns".
+    :param detail: The part that differs from column to column, in few words.
     """
 
     column: str
@@ -25,7 +27,9 @@ class Note(NamedTuple):
 
 
 def sentences(notes: Iterable[str | Note]) -> list[str]:
-    """Write notes out: those of one kind as one sentence, in the place of the first."""
+    """Write notes as sentences. Notes of the same kind become one sentence, in the
+    place of the first.
+    """
     kinds: defaultdict[str, list[Note]] = defaultdict(list)
     texts: dict[str, str] = {}
     for note in notes:
@@ -44,6 +48,6 @@ def _joined(notes: list[Note]) -> str:
         detail = f" ({note.detail})" if note.detail else ""
         named.append(f"'{note.column}'{detail}")
     more = len(notes) - len(named)
-    others = f" and {more} more" if more else ""
+    rest = f" and {more} more" if more else ""
     what = notes[0].together.replace("{}", f"{len(notes)} columns")
-    return f"{what}: {', '.join(named)}{others}."
+    return f"{what}: {', '.join(named)}{rest}."

@@ -1,4 +1,4 @@
-"""Numbers in cells of text: the forms in which they are written."""
+"""The forms in which numbers are written in cells of text."""
 
 import re
 from functools import lru_cache
@@ -10,19 +10,19 @@ from .forms import Form
 from .units import HOURS, MONEY, UNIT
 
 _SPELLED = str.maketrans("\u00a0\u2009\u202f\u2019\u2032\u2033\u2212", "   ''\"-")
-#: The column of the limits of rows, beside the column of the target.
+#: The name of the column with the limits of rows, which follows the column of the
+#: target.
 LIMIT = "limit (-1: at most, 1: at least)"
-#: The other mark, and the marks of thousands that need no decision: no decimal mark.
+#: The other decimal mark, and the separators of thousands that cannot be decimal marks.
 OTHER = {".": ",", ",": "."}
 GROUPS = " '"
 
 
 class Quantity(NamedTuple):
-    """What a cell means.
+    """The meaning of a cell.
 
-    :param value: NaN where it is no number.
-    :param unit: What is written beside the number: empty, a unit, ":" of hours as in
-        36:15.
+    :param value: The number; NaN if the cell is not a number.
+    :param unit: The unit of the number: empty, a unit, or ":" for hours as in 36:15.
     """
 
     value: float
@@ -30,7 +30,7 @@ class Quantity(NamedTuple):
 
 
 NO_NUMBER = Quantity(np.nan)
-#: Stands for digits, with the marks of decimals and thousands of a table.
+#: A placeholder for digits with the marks of decimals and thousands of a table.
 _DIGITS = "DIGITS"
 _MONEY = rf"(?:(?P<money>{MONEY})\s*)?"
 _UNIT = rf"(?:(?P<space>\s*)(?P<unit>{UNIT}))?"
@@ -38,11 +38,11 @@ _SIGN = r"(?P<sign>[+-]?)\s*"
 _NUMBER = rf"{_MONEY}(?P<number>{_DIGITS})"
 _MINUTES = r":(?P<minutes>[0-5]\d)(?::(?P<seconds>[0-5]\d(?:[.,]\d+)?))?"
 
-#: The forms of numbers, as a person reads them; the first that a cell has is taken.
-#: Those without a number are words, with a note. The groups of an expression are the
-#: parts of the number: sign, money (a currency before it), number, space, unit; hours,
-#: minutes, seconds, half (of the day); or number_beyond, which is a number again. The
-#: test and the page read this table too.
+#: The forms of numbers, as a person reads them. The first form that matches a cell is
+#: used. Forms without a number are read as words, with a note. The groups of an
+#: expression are the parts of the number: sign, money (a currency before the number),
+#: number, space, unit; hours, minutes, seconds, half (of the day); or number_beyond,
+#: another number. The tests and the documentation also read this table.
 FORMS = (
     Form(
         "degrees and minutes, or a side of the globe",
@@ -98,64 +98,65 @@ _LIMIT = re.compile(FORMS[-1].expression)
 
 @lru_cache
 def _expressions(decimal: str, thousands: str) -> list[re.Pattern[str]]:
-    """Give the expressions of all forms, with the marks of a table."""
+    """Return the expressions of all forms, with the marks of a table."""
     point = re.escape(decimal)
     grouped = [
         rf"[1-9][0-9]{{0,2}}(?:{re.escape(mark)}[0-9]{{3}})+" for mark in thousands
     ]
-    whole = "|".join([*grouped, "[0-9]+"])
-    digits = rf"(?:(?:{whole})(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
+    integer = "|".join([*grouped, "[0-9]+"])
+    digits = rf"(?:(?:{integer})(?:{point}[0-9]*)?|{point}[0-9]+)(?:[eE][+-]?[0-9]+)?"
     return [re.compile(form.expression.replace(_DIGITS, digits)) for form in FORMS]
 
 
 def read_quantity(cell: str, decimal: str, thousands: str) -> Quantity:
-    """Read a number, or the limit of one, in any of the forms.
+    """Read a number, or the number of a limit, in any of the forms.
 
     :param decimal: The decimal mark.
-    :param thousands: Marks that thousands may be separated by, one in each number.
+    :param thousands: The possible separators of thousands. Each number has only one of
+        them.
     """
     cell = cell.translate(_SPELLED).strip()
     matches = (known.fullmatch(cell) for known in _expressions(decimal, thousands))
     match = next(filter(None, matches), None)
-    parts = match.groupdict("") if match else {}
-    if "number_beyond" in parts:
-        return read_quantity(parts["number_beyond"], decimal, thousands)
-    if "hours" in parts:
-        return Quantity(_hours(parts), HOURS)
-    if "number" not in parts:
+    fields = match.groupdict("") if match else {}
+    if "number_beyond" in fields:
+        return read_quantity(fields["number_beyond"], decimal, thousands)
+    if "hours" in fields:
+        return Quantity(_hours(fields), HOURS)
+    if "number" not in fields:
         return NO_NUMBER
-    unit = parts["unit"]
-    if len(unit) == 1 and unit.isupper() and not parts["space"]:
+    unit = fields["unit"]
+    if len(unit) == 1 and unit.isupper() and not fields["space"]:
         return NO_NUMBER  # 1A, 2A: names
-    digits = parts["number"].translate(str.maketrans("", "", thousands))
+    digits = fields["number"].translate(str.maketrans("", "", thousands))
     value = float(digits.replace(decimal, "."))
-    if parts["sign"] in ("-", "("):
+    if fields["sign"] in ("-", "("):
         value = -value
-    money = parts["money"]
+    money = fields["money"]
     return Quantity(value, f"{money} {unit}".strip())
 
 
-def _hours(parts: dict[str, str]) -> float:
-    """Count the hours since midnight, or of a duration."""
-    hours = int(parts["hours"])
-    half = parts.get("half", "").lower()
+def _hours(fields: dict[str, str]) -> float:
+    """Compute the hours since midnight, or the hours of a duration."""
+    hours = int(fields["hours"])
+    half = fields.get("half", "").lower()
     if half:
         hours %= 12
     if half == "p":
         hours += 12
-    minutes = float(parts["minutes"] or 0)
-    seconds = float((parts["seconds"] or "0").replace(",", "."))
+    minutes = float(fields["minutes"] or 0)
+    seconds = float((fields["seconds"] or "0").replace(",", "."))
     return hours + minutes / 60.0 + seconds / 3600.0
 
 
 def unread_form(cell: str) -> str:
-    """Name the form of a cell that is a number to a person and is not read: 52°31' or
-    1,10,000; empty for others.
+    """Describe the form of a cell that people read as a number, but that is not read as
+    one: 52°31' or 1,10,000. Empty for other cells.
     """
     cell = cell.translate(_SPELLED).strip()
     return next((form.of for form in _UNREAD if form.match(cell)), "")
 
 
 def is_limit(cell: str) -> bool:
-    """Whether a cell has a limit of a number, such as <0.5."""
+    """Whether a cell is a limit, such as <0.5."""
     return bool(_LIMIT.fullmatch(cell))

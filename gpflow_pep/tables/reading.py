@@ -1,4 +1,4 @@
-"""Read CSV, compressed, Parquet and Excel tables."""
+"""Reading of tables from CSV, compressed, Parquet and Excel files."""
 
 import csv
 import io
@@ -27,12 +27,12 @@ from .headers import count_title_rows, distinct, names_of_places, title_note
 from .recognising import is_large_label, may_be_classes
 from .spreadsheets import is_spreadsheet, read_spreadsheet
 
-#: The cells of a row, in a tuple: Python's collector does not search tuples of text
-#: again and again.
+#: The cells of a row are a tuple, because Python's garbage collector does not search
+#: tuples of text again and again.
 _Row: TypeAlias = tuple[str, ...]
 _SEPARATORS = (",", ";", "\t", "|")
 _SPACES = r"\s+"
-#: Names and titles are looked for in so many characters.
+#: The number of characters in which names and titles are looked for.
 _BEGINNING = 2**20
 _TRUTH = {
     "True": True,
@@ -128,11 +128,11 @@ def read_table(
 
 
 def _typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
-    """Turn text into numbers or truth values where all cells are plain ones, or marks
-    of none.
+    """Convert text to numbers or truth values if all cells are plain numbers or truth
+    values, or marks of missing values.
 
-    :param column: Text, empty where a cell is.
-    :param decimal: The decimal mark; empty where it is not known.
+    :param column: Cells of text; empty for an empty cell.
+    :param decimal: The decimal mark; empty if it is not known.
     """
     cells = list(map(str.strip, column))
     marks = {*MARKS}.intersection(cells)
@@ -141,16 +141,16 @@ def _typed(column: "pd.Series[Any]", decimal: str) -> "pd.Series[Any]":
     if ways and ways | marks <= {*_TRUTH}:
         return pd.Series([_TRUTH[cell] for cell in cells], column.index)
     text = column.where(column != "", None)
-    whole = all(map(WHOLE.fullmatch, ways))
-    are_numbers = whole or _are_plain(ways, decimal)
+    all_whole = all(map(WHOLE.fullmatch, ways))
+    are_numbers = all_whole or _are_plain(ways, decimal)
     if not are_numbers or may_be_classes(marks, values):
         return text
-    if whole and not marks:
+    if all_whole and not marks:
         try:
             return pd.Series(list(map(int, cells)), column.index, dtype=np.int64)
         except OverflowError:
-            pass  # numbers of floating point hold more
-    if whole and any(map(is_large_label, values)):
+            pass  # floating point holds larger numbers
+    if all_whole and any(map(is_large_label, values)):
         return text
     return pd.Series(_floats(cells, marks, decimal or "."), column.index)
 
@@ -162,10 +162,10 @@ def _floats(cells: Iterable[str], marks: set[str], decimal: str) -> list[float]:
 
 
 def _are_plain(numbers: Iterable[str], decimal: str) -> bool:
-    """Whether all are plain numbers with the decimal mark; if it is not known, they
-    have none, as 1e-05.
+    """Whether all are plain numbers with the decimal mark. If the mark is not known,
+    plain numbers have no mark, such as 1e-05.
     """
-    if not decimal and any("." in number for number in numbers):
+    if not decimal and any("." in text for text in numbers):
         return False
     return all(map(PLAIN[decimal or "."].fullmatch, numbers))
 
@@ -195,13 +195,15 @@ def _read_parquet(content: bytes) -> pd.DataFrame:
 
 
 def _rows(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
-    """Cut into rows of cells, with their lines, which count from 1."""
+    """Split text into rows of cells, with the numbers of their lines, counted from
+    1.
+    """
     if sep == _SPACES:
         lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
-        for number, line in enumerate(lines, 1):
+        for row, line in enumerate(lines, 1):
             if line:
                 cells = next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
-                yield number, tuple(cells)
+                yield row, tuple(cells)
         return
     lines = io.StringIO(text, newline="")
     reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)
@@ -210,7 +212,7 @@ def _rows(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row
 
 
 def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row]]:
-    """Cut into rows, without blank ones."""
+    """Split text into rows, without blank rows."""
     for line, row in _rows(text, sep, strict):
         if len(row) > 1 or (row and row[0].strip()):
             yield line, row
@@ -219,7 +221,7 @@ def _records(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _
 def _first(
     rows: Iterator[tuple[int, _Row]], most: int = SAMPLE
 ) -> list[tuple[int, _Row]]:
-    """Give the first rows; none where the text cannot be cut so."""
+    """Return the first rows; empty if the text cannot be split with this separator."""
     try:
         return list(islice(rows, most))
     except csv.Error:
@@ -231,13 +233,15 @@ def _first_records(text: str, sep: str, most: int = SAMPLE) -> list[_Row]:
 
 
 def _check_sep(sep: str | None) -> None:
-    """Refuse what cannot separate cells; the words of csv differ between Pythons."""
+    """Refuse separators that cannot be used. The messages of csv would differ between
+    versions of Python.
+    """
     if sep is None or sep == _SPACES:
         return
     if len(sep) != 1 or sep in '"\r\n':
         expected = f"one character, or {_SPACES!r} for spaces"
         raise refusal(
-            "sep", repr(sep), expected, "Leave it out, and the separator is recognised."
+            "sep", repr(sep), expected, "Leave it out to have the separator recognised."
         )
 
 
@@ -251,8 +255,8 @@ def _find_sep(text: str, sep: str | None) -> str:
 
 def _suits(text: str, sep: str) -> tuple[float, float, int]:
     """
-    How well a separator suits: the share of rows as long as the second, the share of
-    cells that are numbers, and the length.
+    Rate a separator: the share of rows as long as the second row, the share of cells
+    that are numbers, and the length of the second row.
     """
     records = _first_records(text, sep)
     if not records or len(records[0]) < 2:
@@ -264,24 +268,25 @@ def _suits(text: str, sep: str) -> tuple[float, float, int]:
         [as_number(cell.strip()) is not None for cell in record] for record in records
     ]
     if sep == _SPACES and not all(map(any, numbers[1:])):
-        return 0.0, 0.0, 0  # words of a sentence
+        return 0.0, 0.0, 0  # the words of a sentence
     share = sum(len(record) == length for record in records) / len(records)
     if sep == _SPACES:
-        share /= 2.0  # cells have spaces too
+        share /= 2.0  # cells may also contain spaces
     return share, sum(map(sum, numbers)) / sum(map(len, numbers)), length
 
 
 def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
-    """Cut into cells, all of them text; refuse rows that are longer than the first. The
-    ``attrs`` have notes and warnings.
+    """Split text into cells of text, and refuse rows that are longer than the first
+    row. The ``attrs`` have notes and warnings.
 
-    :param skipped: How many lines were above.
+    :param skipped: The number of lines above the text.
     """
     header, rows = _split_off_header(text, sep)
     width = len(header)
     odd = [(line + skipped, row) for line, row in rows if len(row) != width]
     short = [line for line, row in odd if len(row) < width]
-    # Between spaces an empty cell is nothing, so that a short row may lack any.
+    # If spaces separate cells, an empty cell cannot be seen, so that any cell of a
+    # short row may be missing.
     refused = width if sep == _SPACES or 2 * len(short) > len(rows) else 0
     for line, row in odd:
         if any(map(str.strip, row[width:])) or len(row) < refused:
@@ -313,11 +318,12 @@ def _cut(text: str, sep: str, skipped: int) -> pd.DataFrame:
 
 
 def _split_off_header(text: str, sep: str) -> tuple[_Row, list[tuple[int, _Row]]]:
-    """Give the names of the columns, and the rows under them with their lines.
+    """Return the names of the columns, and the rows below them with the numbers of
+    their lines.
 
-    If all rows are longer by one cell, the names have one more, which is empty: the
-    last, of a separator at the end of each row; or the first, of the names or numbers
-    of rows that R writes.
+    If all rows are longer by one cell, an empty name is added: at the end, if each row
+    ends with a separator; or at the beginning, for the names or numbers of rows that R
+    writes.
     """
     with unreadable():
         try:
@@ -336,7 +342,7 @@ def _split_off_header(text: str, sep: str) -> tuple[_Row, list[tuple[int, _Row]]
 
 
 def _are_names_of_rows(cells: Sequence[str]) -> bool:
-    """Whether they count the rows, or are words that all differ."""
+    """Whether the cells count the rows, or are words that all differ."""
     if all(cell == str(row) for row, cell in enumerate(cells, 1)):
         return True
     differ = len(set(cells)) == len(cells)
@@ -344,8 +350,8 @@ def _are_names_of_rows(cells: Sequence[str]) -> bool:
 
 
 def _without_comments(text: str, sep: str | None) -> str:
-    """Leave out lines that start with #, but for the sign itself where the last holds
-    the names.
+    """Leave out lines that start with #. If the last one has the column names, only the
+    sign is removed.
     """
     comments = re.match(r"(?:#[^\n]*\n)+", text)
     if not comments:
@@ -361,8 +367,8 @@ def _without_comments(text: str, sep: str | None) -> str:
 def _begin_with_names(
     text: str, sep: str | None, header: bool | None
 ) -> tuple[str, str, list[str]]:
-    """Leave out titles above the column names, or give columns names; give the
-    separator and notes too.
+    """Leave out titles above the column names, or name the columns. Return also the
+    separator and notes.
     """
     notes = []
     if header is None:
@@ -379,7 +385,7 @@ def _begin_with_names(
 
 
 def _beginning(text: str) -> str:
-    """Give the first lines, in which names and titles are looked for."""
+    """Return the first lines, in which names and titles are looked for."""
     if len(text) <= _BEGINNING:
         return text
     end = max(text.rfind(end, 0, _BEGINNING) for end in "\r\n")
@@ -387,8 +393,8 @@ def _beginning(text: str) -> str:
 
 
 def _without_titles(text: str, sep: str | None) -> tuple[str, str]:
-    """Leave out titles and blank lines above the column names; return a note, or
-    nothing.
+    """Leave out titles and blank lines above the column names; return a note, or an
+    empty text.
     """
     marks: Sequence[str] = (sep,) if sep else _SEPARATORS
     beginning = _beginning(text)

@@ -1,4 +1,4 @@
-"""How the cells of a column are read, and the notes on it."""
+"""How the cells of a column are read, and notes on this."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -30,11 +30,12 @@ from .numbers import is_limit
 from .recognising import find_format, is_code, may_be_classes
 from .units import HOURS
 
-#: Cells that show how a column is read: with thousands, or zeros before the number.
+#: Cells that are good examples of how a column is read: numbers with thousands, or with
+#: leading zeros.
 _TELLING = re.compile(r"\d[., ']\d{3}(?!\d)|^0\d|\d[eE]\d|^\(|\d-$")
 DROPPED = "Dropped column"
-#: What has a number by which it is found, which is no input where every row has another
-#: one.
+#: Things with an identifying number. Such a number is not an input if it differs in
+#: every row.
 _THINGS = (
     "row|record|obs|observation|case|serial|order|invoice|ticket|booking|transaction"
     "|account|client|customer|patient|subject|participant|person|user|member|employee"
@@ -46,7 +47,7 @@ ID_NAME = re.compile(
     r"|id[ _.-].*|idx|index|number|rownames|rownum|.*nummer|#)"
     r"|.*[a-z](I[dD]|N[or]|Number)"
 )
-#: What counts time is none: what changes with time can be learnt from it.
+#: Numbers that count time are not identifying numbers, because models can use them.
 _TIME_NAME = re.compile(
     "(?i:time|second|minute|hour|day|week|month|quarter|year|step|cycle"
     "|stunde|tages|woche|monat|jahr|schritt|zykl)"
@@ -54,22 +55,23 @@ _TIME_NAME = re.compile(
 
 
 class Reading(Column):
-    """A column of a table, which was read once.
+    """A column of a table. Its cells are read once.
 
-    :param cells: Values of any type, some may be missing.
-    :param known: The conventions of its table.
-    :param literal: Whether all numbers and words are values as they are written; see
+    :param cells: Values of any type; some may be missing.
+    :param known: The conventions of the table.
+    :param literal: Whether cells are read exactly as written; see
         :class:`~gpflow_pep.tables.formats.Column`.
-    :raises ValueError: If its cells can be read in two ways.
+    :raises ValueError: If the cells can be read in two ways.
     """
 
     #: How the cells are read.
     form: Format
-    #: What they mean.
+    #: The values of the cells.
     values: "pd.Series[Any]"
-    #: The values, with numbers that stand for no value, and all spellings.
+    #: The values before numbers that mean a missing value are removed and spellings are
+    #: joined.
     written: "pd.Series[Any]"
-    #: Of a column of text.
+    #: The spellings of words in a column of text.
     spellings: Spellings
 
     def __init__(
@@ -89,7 +91,9 @@ class Reading(Column):
             self._leave_out_sentinels()
 
     def _words_of_nothing(self, form: Format) -> tuple[str, ...]:
-        """Give the words that stand for no value; none if they are the usual ones."""
+        """Return the words that mean a missing value; empty if they are the usual
+        ones.
+        """
         if form.kind != "text":
             return (*form.missing, *self.known.missing)
         if self.literal:
@@ -111,27 +115,27 @@ class Reading(Column):
 
     @cached_property
     def lookalike(self) -> Lookalike:
-        """What cells of text look like; nothing if they are values as written."""
+        """What cells of text look like; empty if cells are read exactly as written."""
         if self.form.kind != "text" or self.literal:
             return Lookalike()
         return find_lookalike(self)
 
     @cached_property
     def marks(self) -> set[str]:
-        """What stands for no value."""
+        """The words that mean a missing value."""
         return {*MARKS, *self.form.missing}
 
     @property
     def as_written(self) -> str:
-        """The option of the command that reads the cells as they are."""
+        """The option of the command that reads the cells exactly as written."""
         return option("as-written", self.form.source or self.name)
 
     def note(self, what: str, together: str, detail: str = "") -> Note:
         """Make a note on the column.
 
         :param what: The sentence, after "Column" and the name.
-        :param together: The sentence on several columns, after "24 columns".
-        :param detail: What differs from column to column, in few words.
+        :param together: The sentence about several columns, after "24 columns".
+        :param detail: The part that differs from column to column, in few words.
         """
         return Note(
             self.name, f"Column '{self.name}'{what}", f"{{}} {together}", detail
@@ -144,14 +148,13 @@ def recognise(
     as_written: bool = False,
     conventions: Conventions | None = None,
 ) -> Format:
-    """Find out how the cells of a column are read.
+    """Recognise how the cells of a column are read.
 
-    :param column: Values of any type, some may be missing.
-    :param as_written: Whether all numbers and words are values as they are written:
-        numbers with a unit or zeros before them are text, -999 is a number, and Yes and
-        yes are two words.
-    :param conventions: Those of its table; None: of this column alone.
-    :raises ValueError: If its cells can be read in two ways.
+    :param column: Values of any type; some may be missing.
+    :param as_written: Whether cells are read exactly as written: numbers with a unit or
+        leading zeros are text, -999 is a number, and Yes and yes are two words.
+    :param conventions: The conventions of the table; None uses only this column.
+    :raises ValueError: If the cells can be read in two ways.
     """
     if conventions is None:
         conventions = conventions_of(column.to_frame())
@@ -170,7 +173,7 @@ def conventions_of(
 
 
 def why_drop(reading: Reading) -> Note | None:
-    """Word why a column is dropped; None if it is not."""
+    """Describe why a column is dropped; None if it is kept."""
     kind, reason = _reason_to_drop(reading)
     if not reason:
         return None
@@ -179,8 +182,8 @@ def why_drop(reading: Reading) -> Note | None:
 
 
 def _reason_to_drop(reading: Reading) -> tuple[str, str]:
-    """Word which columns are dropped, and why this one is; the reason is empty if it is
-    not.
+    """Describe the kind of columns that are dropped, and why this column is. The reason
+    is empty if it is kept.
     """
     cells = reading.cells.dropna()
     kind = reading.form.kind
@@ -198,7 +201,7 @@ def _reason_to_drop(reading: Reading) -> tuple[str, str]:
 
 
 def _how_texts_differ(reading: Reading) -> str:
-    """Word that most cells have a text of their own; empty if they do not."""
+    """Write that most cells have different texts; empty if they do not."""
     words = reading.values[reading.cells.notna()]
     if words.nunique() <= max(2, len(words) // 2):
         return ""
@@ -207,7 +210,7 @@ def _how_texts_differ(reading: Reading) -> str:
 
 
 def _how_rows_are_numbered(reading: Reading) -> str:
-    """Word that a column numbers the rows; empty if it does not."""
+    """Write that a column numbers the rows; empty if it does not."""
     if not _may_number_rows(reading.name):
         return ""
     numbers = reading.values.dropna()
@@ -229,7 +232,7 @@ def _may_number_rows(name: str) -> bool:
 
 
 def how_read(reading: Reading) -> Iterator[Note]:
-    """Describe how cells were read, if it needs words."""
+    """Describe how cells were read, unless that is obvious."""
     form = reading.form
     if reading.cells.isna().all():
         return
@@ -240,12 +243,12 @@ def how_read(reading: Reading) -> Iterator[Note]:
         yield _about_dates(reading)
     else:
         yield from _about_numbers(reading)
-    others = [word for word in form.missing if word not in reading.known.missing]
-    if others:
+    new_missing = [word for word in form.missing if word not in reading.known.missing]
+    if new_missing:
         yield reading.note(
-            f": {_are(others)} read as missing.",
+            f": {_are(new_missing)} read as missing.",
             "have words that are read as missing",
-            listed(others),
+            listed(new_missing),
         )
 
 
@@ -291,7 +294,7 @@ def _about_numbers(reading: Reading) -> Iterator[Note]:
 
 
 def _about_number(reading: Reading, cell: str) -> Iterator[Note]:
-    """Describe how a number in text was read, if it is no plain one."""
+    """Describe how a number in text was read, unless it is a plain number."""
     (value,) = read_words([cell], reading.form)
     if PLAIN["."].fullmatch(cell) and float(cell) == value:
         return
@@ -337,13 +340,13 @@ def _about_words(reading: Reading) -> Iterator[Note]:
 
 
 def about_many_texts(reading: Reading) -> Iterator[Note]:
-    """Describe how many texts are distinguished."""
+    """Describe how many texts get their own column."""
     count = reading.values.nunique()
     if reading.form.kind == "text" and count > MAX_CATEGORIES:
         most = f"the {MAX_CATEGORIES} most frequent have a column each, and all others"
         yield reading.note(
             f" has {count} different texts: {most} share one.",
-            f"have many different texts, of which {most} of a column share one",
+            f"have many different texts: {most} of a column share one",
             str(count),
         )
 
@@ -354,7 +357,9 @@ def _are(names: Sequence[str]) -> str:
 
 
 def how_joined(reading: Reading) -> Iterator[Note]:
-    """Describe which cells are read as missing, and which words as other words."""
+    """Describe which cells are read as missing, and which words are joined with
+    others.
+    """
     yield from _about_sentinels(reading)
     yield from _about_marks(reading)
     if reading.form.kind == "text":
@@ -364,7 +369,9 @@ def how_joined(reading: Reading) -> Iterator[Note]:
 
 
 def _about_sentinels(reading: Reading) -> Iterator[Note]:
-    """Describe numbers that are read as missing, named by a user or found."""
+    """Describe numbers that are read as missing, because the user listed them or
+    because they were found.
+    """
     named = []
     found = []
     for sentinel in reading.form.sentinels:
@@ -440,7 +447,7 @@ def _about_spellings(reading: Reading) -> Iterator[Note]:
 
 
 def _about_short_words(reading: Reading) -> Iterator[Note]:
-    """Name short words that may be one in two spellings."""
+    """List short words that may be one word in two spellings."""
     apart = reading.spellings.apart
     if not apart:
         return

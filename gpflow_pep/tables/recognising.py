@@ -1,4 +1,6 @@
-"""Finding out how the cells of a column are read: forms are tried in turn."""
+"""Recognition of how the cells of a column are read: forms are tried one after the
+other.
+"""
 
 import re
 from collections import Counter
@@ -16,28 +18,29 @@ from .formats import EPOCH, Column, Format, days, numbers_of_type, read_words
 from .numbers import OTHER, is_limit, read_quantity, unread_form
 from .units import is_sure
 
-#: A column is of numbers, or dates, where at least this share of its cells is, or of
-#: cells that differ...
+#: A column has numbers, or dates, if at least this share of its cells, or of its
+#: distinct cells, can be read as such ...
 LEAST_SHARE = 0.9
-#: ... and the others are no more different words than this, such as "n.d.".
+#: ... and the other cells have at most this number of distinct words, such as "n.d.".
 _MAX_WORDS = 5
-#: One word, such as T for traces of rain, may be in this share of the cells, if the
-#: numbers have decimals: whole numbers beside so many words may be codes.
+#: One word, such as T for traces of rain, may be in this share of the cells if the
+#: numbers have decimals. Whole numbers among so many words may be codes.
 _MOST_OF_ONE_WORD = 0.15
-#: Whole numbers above it may be equal in floating point though they differ; with so
-#: few or many digits none are looked at.
+#: Whole numbers above this may be equal in floating point although they differ; numbers
+#: with fewer or more digits than these are not checked.
 _EXACT = 2**53
 _FEWEST_DIGITS = 16
 _MOST_DIGITS = 100
-#: So many words show the unit of all, and whether a form is worth reading the others.
+#: The number of words from which the unit is found, and which decide whether a form is
+#: tried on the other words.
 _SAMPLE = 50
-#: Whole numbers of eight digits are dates where all are, between these.
+#: Whole numbers of eight digits are dates if all of them are dates between these.
 _DAYS = (19000101, 21001231)
 
 
 class _Attempt(NamedTuple):
     """A form in which enough words of a column can be read: the share of cells, or of
-    different words, that is read; and the value of each different word.
+    distinct words, that is read, and the value of each distinct word.
     """
 
     share: float
@@ -46,9 +49,9 @@ class _Attempt(NamedTuple):
 
 
 def find_format(column: Column) -> Format:
-    """Find the kind, and how numbers and dates are written.
+    """Find the kind of a column, and how its numbers and dates are written.
 
-    :raises ValueError: If its cells can be read in two ways.
+    :raises ValueError: If the cells can be read in two ways.
     """
     if column.kind == "number":
         return _format_of_numbers(column)
@@ -68,7 +71,9 @@ def find_format(column: Column) -> Format:
 
 
 def _format_of_numbers(column: Column) -> Format:
-    """Find the format of a column of type number, for tables in which it is text."""
+    """Find the format of a column with a number type, for reading tables in which it is
+    text.
+    """
     decimal = column.known.decimal
     if _has_large_labels(column):
         return Format("text")
@@ -100,7 +105,7 @@ def _format_of_quantities(column: Column) -> Format | None:
 
 
 def _are_codes(column: Column, unit: str) -> bool:
-    """Whether numbers that are values as they are written are text."""
+    """Whether numbers are text if cells are read exactly as written."""
     counts = column.counts_of_values
     marks = {*MARKS} - {*column.known.missing}
     has_marks = any(word in marks for word in column.counts)
@@ -110,19 +115,19 @@ def _are_codes(column: Column, unit: str) -> bool:
 
 
 def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
-    """Whether marks such as "-" beside numbers may be a class."""
+    """Whether marks such as "-" among numbers may be a class."""
     return any(marks) and are_few(len(numbers), len({*numbers}))
 
 
 def are_few(num_cells: int, num_different: int) -> bool:
-    """Whether each number is in two cells on average, the fewest rows that a class
-    has.
+    """Whether each number is in at least two cells on average, the smallest number of
+    rows of a class.
     """
     return 2 * num_different <= num_cells
 
 
 def _format_of_dates(column: Column) -> Format | None:
-    """Find dates by the order of day, month and year."""
+    """Find dates, with the order of day, month and year."""
     stated = column.known.dates
     orders = sorted(ORDERS, key=lambda order: order != (stated or "ymd"))
     if not any(map(has_order, column.counts_of_values.index)):
@@ -140,10 +145,11 @@ def is_code(word: str) -> bool:
 def _best(
     column: Column, forms: list[Format], chosen: str, option: str
 ) -> _Attempt | None:
-    """Find the form of most cells; of equal ones the first.
+    """Find the form in which most cells can be read; the first one if several are
+    equal.
 
-    :param chosen: The table's convention; where it is empty, the values of equal forms
-        have to be the same.
+    :param chosen: The table's convention. If it is empty, equal forms must give the
+        same values.
     """
     attempts = (_attempt(column, form) for form in forms)
     enough = [attempt for attempt in attempts if attempt]
@@ -176,8 +182,9 @@ def _shown(attempt: _Attempt, place: int) -> str:
 
 
 def _attempt(column: Column, form: Format) -> _Attempt | None:
-    """Read the different words of a column in a form. Words that cannot be read are
-    its `missing` values. None if they are too many, or if all cells may be words.
+    """Read the distinct words of a column in a form. Words that cannot be read become
+    its `missing` values. None if there are too many of them, or if all cells may be
+    words.
     """
     counts = column.counts_of_values
     words = counts.index
@@ -200,7 +207,7 @@ def _attempt(column: Column, form: Format) -> _Attempt | None:
 
 
 def _completed(form: Format, counts: "pd.Series[int]") -> Format:
-    """Add the most frequent unit, or the hundred years of dates, of some words."""
+    """Add the most frequent unit of some words, or the hundred years of their dates."""
     if form.kind == "date":
         return form._replace(pattern=pattern_of(form.pattern, counts.index))
     units: Counter[str] = Counter()
@@ -212,7 +219,7 @@ def _completed(form: Format, counts: "pd.Series[int]") -> Format:
 
 
 def _values(words: Any, form: Format) -> npt.NDArray[np.float64]:
-    """Read words as numbers, dates as days."""
+    """Read words as numbers, and dates as days."""
     values = pd.Series(read_words(words, form))
     return (days(values) if form.kind == "date" else values).to_numpy()
 
@@ -221,7 +228,7 @@ def _may_be_words(words: "pd.Index[str]", form: Format) -> bool:
     """Whether cells may be words though they can be read as numbers."""
     num_limits = sum(map(is_limit, words))
     if num_limits and len(words) - num_limits < FEWEST:
-        return True  # "<5" and ">5" alone
+        return True  # only "<5" and ">5"
     if any(map(unread_form, form.missing)):
         return True
     if not form.unit:
@@ -233,12 +240,12 @@ def _may_be_words(words: "pd.Index[str]", form: Format) -> bool:
 
 
 def is_large_label(word: str) -> bool:
-    """Whether it is a whole number that is another one in floating point."""
+    """Whether a word is a whole number that floating point changes."""
     return _is_large_number(word) and int(word) != int(float(word))
 
 
 def merge_in_floats(words: Iterable[str]) -> bool:
-    """Whether whole numbers that differ are equal in floating point."""
+    """Whether distinct whole numbers are equal in floating point."""
     large = {int(word) for word in words if _is_large_number(word)}
     return len({*map(float, large)}) < len(large)
 
@@ -249,7 +256,9 @@ def _is_large_number(word: str) -> bool:
 
 
 def _has_large_labels(column: Column) -> bool:
-    """Whether a column of type number has whole numbers that floating point merges."""
+    """Whether a column with a number type has whole numbers that floating point
+    merges.
+    """
     is_integer = pd.api.types.is_integer_dtype(column.cells)
     if is_integer and column.cells.abs().max() <= _EXACT:
         return False
@@ -259,7 +268,7 @@ def _has_large_labels(column: Column) -> bool:
 
 
 def _are_dates(values: npt.NDArray[np.float64]) -> bool:
-    """Whether they are whole numbers of year, month and day, such as 20200131."""
+    """Whether values are whole numbers of year, month and day, such as 20200131."""
     values = np.unique(values[~np.isnan(values)])
     inside = (values >= _DAYS[0]) & (values <= _DAYS[1])
     if len(values) < FEWEST or not inside.all() or np.any(values % 1.0):

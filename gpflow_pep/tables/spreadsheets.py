@@ -1,4 +1,4 @@
-"""Read tables in sheets of Excel files."""
+"""Reading of tables in sheets of Excel files."""
 
 import datetime
 import io
@@ -18,7 +18,7 @@ from .recognising import may_be_classes
 
 
 def is_spreadsheet(content: bytes) -> bool:
-    """Whether the content of a file is that of an Excel file (.xlsx)."""
+    """Whether content is from an Excel file (.xlsx)."""
     return content.startswith(b"PK\x03\x04") and zipfile.is_zipfile(io.BytesIO(content))
 
 
@@ -26,13 +26,13 @@ def read_spreadsheet(
     content: bytes, sheet: str | None, header: bool | None
 ) -> pd.DataFrame:
     """
-    Read a sheet; the ``attrs`` of the table have its name as "sheet", and "notes" if
-    there are any.
+    Read a sheet. The ``attrs`` of the table have the name of the sheet as "sheet", and
+    "notes" if there are any.
 
-    :param content: Of the file.
-    :param sheet: The name of the sheet; None: the first with at least two rows of two
-        columns, or else the first that is not empty.
-    :param header: Whether the first row has the names of columns; None: recognised.
+    :param content: The content of the file.
+    :param sheet: The name of the sheet. None selects the first sheet with at least two
+        rows and two columns, or if there is none, the first that is not empty.
+    :param header: Whether the first row has the names of columns; None recognises it.
     :raises ValueError: If there is no such sheet.
     """
     sheets = _read_sheets(content)
@@ -55,7 +55,7 @@ def read_spreadsheet(
 def _choose_sheet(
     sheets: dict[str, pd.DataFrame], sheet: str | None
 ) -> tuple[str, list[str]]:
-    """Choose the sheet, with a note if it is one of several."""
+    """Choose the sheet, with a note if there are several."""
     if sheet is not None and sheet in sheets:
         return sheet, []
     if sheet is not None:
@@ -80,7 +80,7 @@ def _choose_sheet(
 def _split_off_names(
     cells: pd.DataFrame, header: bool | None
 ) -> tuple[list[str], pd.DataFrame, list[str]]:
-    """Give the names of the columns, the cells under them, and notes."""
+    """Return the names of the columns, the cells below them, and notes."""
     rows = [list(map(_as_text, row)) for row in cells.head(SAMPLE).to_numpy()]
     notes = []
     start = count_title_rows(rows) if header is None else 0
@@ -106,11 +106,10 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
             " is an Excel file, which needs openpyxl, but openpyxl is not installed."
             " Run: pip install 'gpflow-pep[excel]'; or save the sheet as CSV."
         ) from error
-    # Whatever the error is: openpyxl checks little of what it reads.
+    # Any error is caught, because openpyxl does not check much of what it reads.
     with unreadable((Exception,)), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # of openpyxl: styles and the like that it does not support
+        # openpyxl warns of styles and other features that it does not support.
+        warnings.simplefilter("ignore")
         book = openpyxl.load_workbook(io.BytesIO(content), data_only=True)
         return {
             sheet.title: _without_margins(_cells(sheet)) for sheet in book.worksheets
@@ -118,7 +117,7 @@ def _read_sheets(content: bytes) -> dict[str, pd.DataFrame]:
 
 
 def _cells(sheet: Any) -> pd.DataFrame:
-    """Give the cells; all rows of cells that were merged in one column have their
+    """Return the cells. If cells of one column are merged, all their rows get the
     value.
     """
     cells = pd.DataFrame([*sheet.iter_rows(values_only=True)], dtype=object)
@@ -140,8 +139,8 @@ def _without_margins(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _plain_cell(cell: Any) -> Any:
-    """Give times of the day and durations as text, which is read as such; no text of
-    spaces.
+    """Convert times of day and durations to text, from which they are read, and text of
+    spaces to an empty cell.
     """
     if isinstance(cell, datetime.timedelta):
         minutes, seconds = divmod(round(cell.total_seconds()), 60)
@@ -153,15 +152,15 @@ def _plain_cell(cell: Any) -> Any:
 
 
 def _without_marks(column: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Leave out marks of missing values where all other cells are no text, and they no
+    """Remove marks of missing values if no other cell is text and the marks are not a
     class.
     """
     is_text = column.map(lambda cell: isinstance(cell, str))
-    others = column[~is_text].dropna()
-    if not len(others) or not column[is_text].isin(MARKS).all():
+    numbers = column[~is_text].dropna()
+    if not len(numbers) or not column[is_text].isin(MARKS).all():
         return column.infer_objects()
-    if kind_of_type(others) == "number" and may_be_classes(
-        column[is_text], others.tolist()
+    if kind_of_type(numbers) == "number" and may_be_classes(
+        column[is_text], numbers.tolist()
     ):
         return column
     return column.where(~is_text, None).infer_objects()

@@ -1,5 +1,5 @@
-"""What in a table makes scores look better or worse than they are: warnings, nothing is
-changed.
+"""Warnings of things in a table that make scores look better or worse than they are.
+Nothing is changed.
 """
 
 import warnings
@@ -16,45 +16,47 @@ from .conventions import FEWEST, MIN_ROWS
 from .encodings import option
 from .notes import Note
 
-#: A column of so high a rank correlation is a function of the target.
+#: A column with at least this rank correlation is a function of the target.
 _CORRELATION = 0.999
-#: The target is a formula of columns that leaves this fraction of its variance; each
-#: has a value, that is positive for a product, in more than this fraction of the rows.
+#: The target is a formula of columns if it leaves at most this fraction of the
+#: variance. Each column must have a value (for a product a positive one) in more than
+#: this fraction of the rows.
 _LEFT = 0.001
 _THERE = 0.9
-#: Robust standard deviations from the median: of a target, and of its logarithm. More
-#: wild targets than this share are how the target is distributed.
+#: Limits for wild targets in robust standard deviations from the median, for a target
+#: and for its logarithm. If more than this share of the targets is beyond them, this is
+#: the distribution of the target.
 _WILD = 20.0
 _WILD_LOG = 6.0
 _WILD_SHARE = 0.01
-#: A repeated number that is outside all others by this share of their range may stand
-#: for a missing value; a negative one beside others that are not need not be that far
-#: away.
+#: A repeated number that is outside all others by this share of their range may mean a
+#: missing value. A negative number among positive ones may be nearer.
 _MARK_GAP = 0.5
-#: Codes for "does not know", "refused" and the like in surveys; and the most whole
-#: numbers of a scale, such as 0 to 10, beside which they are named.
+#: Codes for "does not know", "refused" and the like in surveys; and the largest number
+#: of values in a scale, such as 0 to 10, for which codes are reported.
 _CODES = (
     *(-9, -8, -7, -77, -88, -98, -99, -777, -888, -998, -999),
     *(66, 77, 88, 96, 97, 98, 99, 777, 888, 997, 998, 999),
 )
 _LONGEST_SCALE = 12
-#: Equal numbers one after another are named where so many are expected less often than
-#: that, with as many equal neighbours as other rows have, or as that number has in
-#: other rows, as 0 has where it rarely rains; times four, because rows that are alike
-#: stand together. In 20 tables of papers nothing is named.
+#: Equal numbers in consecutive rows are reported if a run of this length has a lower
+#: probability than this. The probability comes from the share of equal neighbours in
+#: the other rows, or next to this number in other rows (such as 0 if it rarely rains),
+#: times four, because similar rows stand together. In 20 tables of papers nothing is
+#: reported.
 _CHANCE = 0.001
 _ALIKE = 4.0
-#: A class of fewer rows than this share is rare.
+#: A class with less than this share of the rows is rare.
 _RARE = 0.05
 
 
 def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str | Note]:
     """
-    Describe what is suspicious: columns that are the target, numbers that may stand for
-    no value, wild numbers, and rare classes.
+    Describe what is suspicious: columns that repeat the target, numbers that may mean a
+    missing value, wild numbers, and rare classes.
 
     :param X: Inputs: numbers, dates and text; values may be missing.
-    :param y: The target, with no value missing.
+    :param y: The target, without missing values.
     :param classes: Whether the target is a class.
     """
     disguises = {name: _disguise(X[name], y, classes) for name in X}
@@ -78,8 +80,9 @@ def suspicions(X: pd.DataFrame, y: "pd.Series[Any]", classes: bool) -> list[str 
 
 
 def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
-    """Find two or three columns of which the target, a number, is a weighted sum, as
-    revenue less cost, or a product of powers, as units times price; if there are any.
+    """Find two or three columns from which the target, a number, is computed: as a
+    weighted sum, such as revenue minus cost, or a product of powers, such as units
+    times price. Empty if there are no such columns.
     """
     numbers = pd.concat([X.select_dtypes(np.float64), y], axis=1)
     for table in (numbers, np.log(numbers.where(numbers > 0.0))):
@@ -92,25 +95,25 @@ def formula(X: pd.DataFrame, y: "pd.Series[Any]") -> list[str]:
             continue
         terms = inputs.to_numpy()
         target = rows[y.name].to_numpy()
-        for number in range(2, min(inputs.shape[1], 3) + 1):
+        for size in range(2, min(inputs.shape[1], 3) + 1):
             with warnings.catch_warnings():
-                # Fewer columns than asked for are enough, or columns repeat others.
+                # This warns if fewer columns are enough, or if columns repeat others.
                 warnings.filterwarnings("ignore", "Orthogonal matching pursuit ended")
-                weights = orthogonal_mp(terms, target, n_nonzero_coefs=number)
+                weights = orthogonal_mp(terms, target, n_nonzero_coefs=size)
             if np.sum((target - terms @ weights) ** 2) < _LEFT:
                 return [str(name) for name in inputs.columns[np.abs(weights) > 0.01]]
     return []
 
 
 def _disguise(column: "pd.Series[Any]", y: "pd.Series[Any]", classes: bool) -> str:
-    """Word in which way a column is the target; empty if it is not."""
+    """Describe how a column repeats the target; empty if it does not."""
     there = column.notna().to_numpy()
     if 2 * there.sum() >= len(y):
         values = column[there]
         target = y[there]
-        number = target.nunique()
+        levels = target.nunique()
         pairs = pd.DataFrame({"value": values, "target": target}).drop_duplicates()
-        if 2 <= number <= len(target) // 3 and values.nunique() == number == len(pairs):
+        if 2 <= levels <= len(target) // 3 and values.nunique() == levels == len(pairs):
             return (
                 f"has another value for each value of the target '{y.name}', and no"
                 " other"
@@ -145,20 +148,20 @@ def _rank_correlation(values: "pd.Series[Any]", target: "pd.Series[Any]") -> flo
 
 
 def _distances(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Measure distances from the median in robust standard deviations: where half of
-    the values are one number, in those of the others; if these are zero too, as of 0
-    and 1, in the least distance.
+    """Measure distances from the median in robust standard deviations: if half of the
+    values are one number, in robust standard deviations of the others; and if these are
+    zero too, as for values 0 and 1, in units of the smallest distance.
     """
     distance = np.abs(values - np.median(values))
-    parts = [part for part in (values, values[distance > 0.0]) if len(part)]
-    scales = [stats.median_abs_deviation(part, scale="normal") for part in parts]
+    groups = [group for group in (values, values[distance > 0.0]) if len(group)]
+    scales = [stats.median_abs_deviation(group, scale="normal") for group in groups]
     least = np.min(distance[distance > 0.0], initial=np.inf)
     return distance / next(filter(None, (*scales, least)))
 
 
 def _codes(column: "pd.Series[Any]") -> Iterator[Note]:
-    """Name codes such as 99 beside a scale of few whole numbers: they may stand for no
-    value.
+    """Report codes such as 99 among a scale of few whole numbers, because they may mean
+    a missing value.
     """
     values = column.dropna().to_numpy(dtype=np.float64)
     are_codes = np.isin(values, _CODES)
@@ -189,26 +192,31 @@ def _codes(column: "pd.Series[Any]") -> Iterator[Note]:
 
 
 def _marks(column: "pd.Series[Any]") -> Iterator[str]:
-    """Name a number that is repeated outside all others: it may stand for no value."""
+    """Report a number that is repeated outside all others, because it may mean a
+    missing value.
+    """
     values = column.dropna().to_numpy()
     for mark in dict.fromkeys((np.min(values), np.max(values))) if len(values) else ():
-        others = values[values != mark]
-        count = len(values) - len(others)
-        if not FEWEST <= count <= len(values) / 2 or len(np.unique(others)) < MIN_ROWS:
+        unmarked = values[values != mark]
+        count = len(values) - len(unmarked)
+        if (
+            not FEWEST <= count <= len(values) / 2
+            or len(np.unique(unmarked)) < MIN_ROWS
+        ):
             continue
-        distance = np.min(np.abs(others - mark))
-        if distance > _MARK_GAP * np.ptp(others) or mark < 0.0 <= np.min(others):
+        distance = np.min(np.abs(unmarked - mark))
+        if distance > _MARK_GAP * np.ptp(unmarked) or mark < 0.0 <= np.min(unmarked):
             yield (
                 f"Column '{column.name}' is {mark:g} in {count} of {len(values)} rows,"
                 " outside the range of all others, which are between"
-                f" {np.min(others):g} and {np.max(others):g}. If it means a missing"
+                f" {np.min(unmarked):g} and {np.max(unmarked):g}. If it means a missing"
                 f" value, pass --missing={mark:g} (in Python missing=)."
             )
 
 
 def stuck(column: "pd.Series[Any]") -> Iterator[str]:
-    """Name a number that is in rows one after another, where it changes between other
-    rows.
+    """Report a number that stays the same in consecutive rows, although it changes
+    between other rows.
     """
     column = column.dropna()
     if column.dtype != np.float64 or any(
@@ -223,14 +231,14 @@ def stuck(column: "pd.Series[Any]") -> Iterator[str]:
     if long.sum() > FEWEST or len(np.unique(numbers[~long])) < MIN_ROWS:
         return
     for run in np.flatnonzero(long):
-        first = starts[run]
+        begin = starts[run]
         length = lengths[run]
         others = (
             part for part in (~long, ~long & (numbers == numbers[run])) if part.any()
         )
         equal = max(1.0 - np.sum(part) / lengths[part].sum() for part in others)
         if len(values) * (_ALIKE * equal) ** (length - 1) < _CHANCE:
-            rows = f"{column.index[first]} to {column.index[first + length - 1]}"
+            rows = f"{column.index[begin]} to {column.index[begin + length - 1]}"
             yield (
                 f"Column '{column.name}' is {numbers[run]:g} in {length} rows one"
                 f" after another, {rows} (rows count from 0), and changes between"
@@ -240,7 +248,7 @@ def stuck(column: "pd.Series[Any]") -> Iterator[str]:
 
 
 def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
-    """Name one or few numbers far from all others."""
+    """Report one or a few numbers that are far from all others."""
     column = column.dropna()
     values = column.to_numpy(dtype=np.float64)
     if not len(values):
@@ -249,7 +257,7 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
     wild = distances > _WILD
     positive = values > 0.0
     if np.min(values) >= 0.0 and len(np.unique(values[positive])) > 2:
-        # Maybe skewed: far among the logarithms too.
+        # If the numbers may be skewed, the logarithm must also be far from the others.
         wild[positive] &= _distances(np.log(values[positive])) > _WILD_LOG
     rows = np.flatnonzero(wild)
     if 0 < len(rows) <= max(FEWEST, int(_WILD_SHARE * len(column))):
@@ -273,7 +281,7 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
 
 
 def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
-    """Name which classes are rare, and what to look at then."""
+    """Report which classes are rare, and what to look at in this case."""
     counts = y.value_counts()
     rare = counts[counts < _RARE * len(y)]
     if not len(rare):

@@ -1,8 +1,8 @@
-"""Training: on all rows; by minibatches, with checkpoints, on several
-devices or machines.
+"""Training on all rows, or with minibatches: with checkpoints, and on several devices
+or machines.
 
-Rooms: `starts` gives inducing variables, `fitting` trains, `choosing` compares what was
-trained.
+`starts` has initial inducing variables, `fitting` trains models, and `choosing`
+compares trained models.
 """
 
 from ..engine.predictions.context_rows import NearRows

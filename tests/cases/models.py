@@ -226,9 +226,8 @@ class Compiled:
     """
 
     def __init__(self, case: ModelCase) -> None:
-        shapes = (
-            [None, part.shape[1]] for part in case.data(0)
-        )  # of any number of rows
+        # Of any number of rows.
+        shapes = ([None, part.shape[1]] for part in case.data(0))
         pairs = zip(case.data(0), shapes)
         self.data = tuple(
             tf.Variable(part, shape=shape, trainable=False) for part, shape in pairs
@@ -256,11 +255,12 @@ class Compiled:
         return value_and_gradients(self.loss, self.variables)
 
     def minimize(self, max_steps: int, **options: Any) -> Any:
+        # The loss is.
         options = {
             "compile": False,
             "options": {"maxiter": max_steps},
             **options,
-        }  # the loss is
+        }
         variables = self.model.trainable_variables
         return gpflow.optimizers.Scipy().minimize(self.loss, variables, **options)
 

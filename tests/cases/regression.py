@@ -12,9 +12,8 @@ from reference import regression as reference
 import gpflow_pep as pep
 
 N = 17
-UNEVEN_BLOCKS = np.array(
-    [4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4]
-)  # 1 and 3: one row
+# 1 and 3: one row.
+UNEVEN_BLOCKS = np.array([4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4])
 SPARSE_LABELS = UNEVEN_BLOCKS * 7 + 3
 ONE_BLOCK = np.zeros(N, dtype=int)
 ALPHA_PER_ROW = np.linspace(0.0, 1.0, N)

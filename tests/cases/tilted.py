@@ -20,12 +20,10 @@ from scipy.stats import t as student
 import gpflow_pep as pep
 
 Array = npt.NDArray[np.float64]
-Reference = Callable[
-    [Array, Array, float], float
-]  # means [L], variances [L], alpha -> ell
-Moments = Callable[
-    [Array, Array], tuple[Any, Any]
-]  # means [L], variances [L] -> those of y, [P]
+# Means [L], variances [L], alpha -> ell.
+Reference = Callable[[Array, Array, float], float]
+# Means [L], variances [L] -> those of y, [P].
+Moments = Callable[[Array, Array], tuple[Any, Any]]
 likelihoods = gpflow.likelihoods
 ours = pep.likelihoods
 MEANS = (-50.0, -3.0, 0.7, 8.0, 50.0)
@@ -230,9 +228,8 @@ def _step(sign: float, epsilon: float) -> Reference:
 
 
 def _two_valued(prob: Array, logs: Array, alpha: float) -> float:
-    if (
-        alpha < 1e-3
-    ):  # by the series of cumulants; the fourth is below 1e-7 of the first
+    # By the series of cumulants; the fourth is below 1e-7 of the first.
+    if alpha < 1e-3:
         first = float(prob @ logs)
         second, third = (float(prob @ (logs - first) ** k) for k in (2, 3))
         return first + alpha * second / 2 + alpha**2 * third / 6
@@ -291,9 +288,8 @@ def _noise_of_f(mean: Array, variance: Array) -> tuple[float, float]:
 
 
 def _counts(y: float, dispersion: float) -> Case:
-    counted = sum(
-        np.log1p(dispersion * k) for k in range(int(y))
-    )  # Gamma(y + r) / Gamma(r) / r^y
+    # Gamma(y + r) / Gamma(r) / r^y.
+    counted = sum(np.log1p(dispersion * k) for k in range(int(y)))
     constant = counted - np.log(dispersion) * y - gammaln(y + 1)
 
     def log_density(f: Array) -> Array:

@@ -423,9 +423,8 @@ def test_the_target_by_place_and_columns_to_drop() -> None:
 
 
 def test_many_texts_are_limited() -> None:
-    frame = pd.concat(
-        [table(city=[f"C{i}" for i in range(N)])] * 3
-    )  # labels of rows repeat
+    # Labels of rows repeat.
+    frame = pd.concat([table(city=[f"C{i}" for i in range(N)])] * 3)
     cleaned = clean(frame, "y")
     assert list(cleaned.X) == ["x", "city"] and len(cleaned.X) == 3 * N
     assert "Column 'city' has 40 different texts: the 20 most frequent" in notes_of(

@@ -57,9 +57,8 @@ COMPARE = gpflow_pep.compare.run.compare_table
 
 def replace_compare(monkeypatch: pytest.MonkeyPatch, compare: Any) -> None:
     small_comparison()  # which is trained by what is replaced
-    spec = create_autospec(
-        COMPARE, side_effect=compare
-    )  # it takes what the function takes
+    # It takes what the function takes.
+    spec = create_autospec(COMPARE, side_effect=compare)
     monkeypatch.setattr(gpflow_pep.compare.run, "compare_table", spec)
     monkeypatch.setattr(cli, "default_jobs", lambda *_: 1)
 
@@ -105,9 +104,8 @@ def test_from_a_messy_table_to_a_model(from_csv: Run) -> None:
     assert_array_equal(predictions["true"], small_table()["load"][predictions["row"]])
     assert_allclose(folds.loc["default", "nlpd"], -predictions["log_density"].mean())
     files = json.loads((out / MANIFEST).read_text())["files"]
-    assert {*files} <= {
-        *NAMES
-    }  # else a later run would refuse those of one that was killed
+    # Else a later run would refuse those of one that was killed.
+    assert {*files} <= {*NAMES}
     assert {*files} == {
         "report.html",
         "metrics.csv",
@@ -258,9 +256,8 @@ def test_an_earlier_run_alone_is_replaced(
     assert (out / "model").is_symlink()
     assert load_estimator(elsewhere).n_features_in_ == 1  # that of the small comparison
     there = {path.name for path in out.iterdir()}
-    assert (
-        not {"saved_model", "confusion.png", UNFINISHED} & there
-    )  # this run has none of them
+    # This run has none of them.
+    assert not {"saved_model", "confusion.png", UNFINISHED} & there
     assert {"model", "scorer", "report.html"} <= there
     (out / "model" / "weights.txt").write_text("mine")
     replace_compare(monkeypatch, lambda *_: pytest.fail("trained"))
@@ -593,9 +590,8 @@ def test_in_a_process_of_its_own(tmp_path: Path, from_csv: Run) -> None:
         == f"Interrupted. Scores of the finished fits are in {scores}."
     )
     assert list(pd.read_csv(scores)["model"]) == ["default"]
-    assert mistake.startswith(
-        "False target: got 'nothing'"
-    )  # before TensorFlow was there
+    # Before TensorFlow was there.
+    assert mistake.startswith("False target: got 'nothing'")
 
 
 @pytest.mark.parametrize(

@@ -88,16 +88,18 @@ def with_scores(**nlpd: Any) -> Any:
         ([1.0, 1.0], [2.0, 2.0], "default"),  # the same
         ([0.9, 0.5], [2.0, 2.0], "default"),  # by .3 +- .35
         ([0.8, 0.801], [2.0, 2.0], "alpha 0"),  # by .2 +- .0009
+        # Of two that are better the better one.
         (
             [0.8, 0.801],
             [0.6, 0.601],
             "alpha 1",
-        ),  # of two that are better the better one
+        ),
+        # And not one with a lower mean by chance.
         (
             [0.8, 0.801],
             [0.9, 0.2],
             "alpha 0",
-        ),  # and not one with a lower mean by chance
+        ),
         ([np.nan, 0.5], [2.0, 2.0], "default"),
     ],
 )
@@ -337,11 +339,12 @@ def test_callback_is_told_before_and_after_each_fit() -> None:
     assert labels[0] == "default, fold 1 of 2" and progress[0].total == 17
     best = comparison.best
     assert labels[-2:] == [f"{best}, all rows", f"{best}, fold 1 of 2, 50% of its rows"]
+    # After the last fit.
     assert progress[-1][:3] == (
         17,
         17,
         "how much each input matters",
-    )  # after the last fit
+    )
 
 
 SEEN: list[tuple[Any, Any]] = []
@@ -413,9 +416,8 @@ def test_time_is_shared_among_the_fits_that_are_left(
     assert two_at_once.is_over()
     now -= 60.0 - 3.5
     assert two_at_once.share("a") == 40.0
-    assert (
-        two_at_once.share("a") == 60.0
-    )  # and the next one, which begins at the same time
+    # And the next one, which begins at the same time.
+    assert two_at_once.share("a") == 60.0
     now += 60.0 - 15.0
     assert two_at_once.share("a") == 15.0  # the last one cannot take more than there is
 

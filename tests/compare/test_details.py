@@ -33,7 +33,8 @@ from gpflow_pep.compare.findings import (
     ranking,
     usable_for,
 )
-from gpflow_pep.compare.scores import METRICS, class_report
+from gpflow_pep.compare.losses import METRICS
+from gpflow_pep.compare.scores import class_report
 from gpflow_pep.compare.trials import Fit, Outcome, Trial, Trials
 from gpflow_pep.estimators import load_estimator
 from gpflow_pep.tables.cleaning import make_preparation

@@ -23,13 +23,9 @@ from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
 from gpflow_pep.compare import findings as texts_of
 from gpflow_pep.compare.details import Details
 from gpflow_pep.compare.findings import findings, quality, ranking, usable_for
+from gpflow_pep.compare.losses import METRICS, Difference
 from gpflow_pep.compare.run import best_of
-from gpflow_pep.compare.scores import (
-    METRICS,
-    Difference,
-    difference_over_rows,
-    scores,
-)
+from gpflow_pep.compare.scores import difference_over_rows, scores
 from gpflow_pep.compare.terminal import MARKS, drawn, score_line, word_tables
 from gpflow_pep.training.fitting.full_batch import OVER
 
@@ -130,9 +126,8 @@ def made(nlpd: dict[str, Any], **changes: Any) -> Comparison:
         rows = (
             np.array(losses)[:, None] + values - values.mean(axis=1, keepdims=True)
         ).ravel()
-        true = 2.0 * (
-            np.arange(len(rows)) % 10 == 0
-        )  # a tenth is outside of the intervals
+        # A tenth is outside of the intervals.
+        true = 2.0 * (np.arange(len(rows)) % 10 == 0)
         table = pd.DataFrame(
             {"part": PARTS[: len(rows)], "log_density": -rows, "true": true}
         )
@@ -279,12 +274,13 @@ WINDOWS = Settings(time_column="time", folds=4)
         ([3.0, 3.0, 3.0, 3.0], [2.9, 2.9, 2.2, 2.56], None, "alpha 0"),
         ([3.0, 3.0, 3.0, 3.0], [2.9, 2.9, 2.2, 3.01], None, "default"),  # worse in one
         ([3.0, 3.0, 3.0, 3.0], [2.96, 2.96, 2.99, 2.92], None, "default"),  # .043 nats
+        # One error.
         (
             [3.0, 3.0, 3.0, 3.0],
             [2.999, 2.999, 0.1, 2.999],
             None,
             "default",
-        ),  # one error
+        ),
         ([3.0, 3.0, 3.0, 3.0], [2.9, 2.9, 2.2, 2.56], "rmse", "alpha 0"),
         ([9.0, 9.0, 9.0, 9.0], [8.9, 8.9, 8.2, 8.5], "rmse", "default"),  # by 4%
     ],

@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from compare.small_comparison import run, small_comparison, small_table
+from scipy.optimize import minimize, rosen
 from sklearn.exceptions import ConvergenceWarning as NotConverged
 
 from gpflow_pep.compare import Fit
@@ -35,14 +37,28 @@ def test_each_meaning_is_given_once_and_other_texts_as_they_are() -> None:
         for category in (TrialWarning, TrialWarning, JitterWarning):
             warnings.warn(NO_FACTOR, category, stacklevel=1)
         for _ in range(2):
-            warnings.warn("a text\n of others", RuntimeWarning, stacklevel=1)
+            warnings.warn("a text\n of others", UserWarning, stacklevel=1)
     assert sentences(caught) == (STEPPED_BACK, JITTER, "a text of others")
+
+
+def test_what_numpy_and_scipy_say_is_worded_for_the_table() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        np.mean(np.zeros(0))
+        np.log(np.zeros(1))
+    assert {warning.category for warning in caught} == {RuntimeWarning}
+    assert sentences(caught) == (MEANINGS[RuntimeWarning],)
+    for limit in ("maxiter", "maxfun"):
+        stopped = minimize(rosen, np.zeros(4), method="L-BFGS-B", options={limit: 2})
+        message = f"It stayed. {stopped.message}"
+        expected = "It stayed. The steps ran out. A larger --max-iterations may help."
+        assert plain(message) == expected
 
 
 def test_warnings_outside_of_fits_have_a_name() -> None:
     with pytest.warns(UserWarning) as caught, warnings_named("default, pictures"):
         warnings.warn(NO_FACTOR, TrialWarning, stacklevel=1)
-        warnings.warn("a text", RuntimeWarning, stacklevel=1)
+        warnings.warn("a text", UserWarning, stacklevel=1)
     texts = [str(warning.message) for warning in caught]
     assert texts == [f"default, pictures: {STEPPED_BACK}", "default, pictures: a text"]
 

@@ -17,9 +17,10 @@ from sklearn.dummy import DummyRegressor
 from gpflow_pep.compare import Comparison, Settings, compare, figures
 from gpflow_pep.compare.findings import quality
 from gpflow_pep.compare.forecasts import draw_forecast, latest_forecasts
+from gpflow_pep.compare.losses import RELATIVE
 from gpflow_pep.compare.page import page
 from gpflow_pep.compare.partition import clean_for
-from gpflow_pep.compare.scores import RELATIVE, difference_over_rows, scores
+from gpflow_pep.compare.scores import difference_over_rows, scores
 from gpflow_pep.compare.series import (
     LAST_VALUE,
     SAME_SEASON,

@@ -187,9 +187,8 @@ def test_a_browser_shows_it(from_csv: Run, tmp_path: Path) -> None:
 
 def test_figures_that_suit_the_target_leave_pyplot_alone() -> None:
     pyplot = sys.modules.get("matplotlib.pyplot")
-    before = (
-        [] if pyplot is None else pyplot.get_fignums()
-    )  # of other tests of this process
+    # Of other tests of this process.
+    before = [] if pyplot is None else pyplot.get_fignums()
     for comparison, names in (
         (
             small_comparison(),

@@ -330,7 +330,8 @@ LATE = {
         (
             {"time_column": "day"},
             {"day": (np.arange(60) > 15) * 1},
-            "trains on 16 rows and holds out 44, expected .* a third of the rows .20.",
+            "trains on 16 rows and holds out 44, expected .* of the rows in training"
+            " .20.",
         ),
         (
             {"time_column": "day", "horizon": 41},
@@ -516,7 +517,7 @@ def test_smaller_tables_are_the_latest_or_groups(
         (
             {"nhs id": [f"N{n}" for n in np.arange(60) % 15]},
             {},
-            ["--time-column day", "Columns 'patient', 'nhs id' may say"],
+            ["--time-column day", "Columns 'patient', 'nhs id' may identify"],
         ),
         ({}, {"time_column": "day"}, []),
         ({}, {"group_column": "patient"}, []),

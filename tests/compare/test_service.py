@@ -16,8 +16,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 from gpflow_pep.compare import read_table
+from gpflow_pep.compare.losses import METRICS
 from gpflow_pep.compare.predicting import prepared
-from gpflow_pep.compare.scores import METRICS, scores
+from gpflow_pep.compare.scores import scores
 from gpflow_pep.compare.service import (
     Score,
     known_labels,
@@ -283,7 +284,7 @@ def test_a_model_without_a_report_has_columns_that_moved(
     export_numpy(tmp_path / "scorer", load_estimator(from_csv.out / "model"))
     result = run("score", tmp_path / "scorer", from_csv.data)
     assert result.exit_code == 0, result.output
-    assert "The model was saved without scores of a report" in result.stdout
+    assert "The model was saved without the scores of a report" in result.stdout
     assert "0 of 2 columns moved." in result.stdout
 
 

@@ -70,9 +70,8 @@ def test_names_and_arrays_of_targets() -> None:
     Y = TABLE[TARGETS]
     assert table_of(X, Y)[1] == TARGETS and table_of(X, Y)[0].equals(TABLE)
     assert table_of(X.to_numpy(), Y.to_numpy())[1] == ["y0", "y1"]
-    assert (
-        table_of(X, ["yes", "no"] * 20)[1] == "y"
-    )  # no names, but a label of each row
+    # No names, but a label of each row.
+    assert table_of(X, ["yes", "no"] * 20)[1] == "y"
 
 
 def test_scores_recomputed_from_the_predictions() -> None:
@@ -108,9 +107,8 @@ def test_rows_are_counted_once_whatever_their_targets() -> None:
     losses = [
         np.array([f.scores["nlpd"] for f in comparison.fits_of(name)]) for name in names
     ]
-    expected = difference_over_parts(
-        *losses, ratio=1.0
-    )  # of each of two folds half of the rows
+    # Of each of two folds half of the rows.
+    expected = difference_over_parts(*losses, ratio=1.0)
     assert_allclose(comparison.difference(*names), expected)
     held_out = comparison.held_out["alpha 0.5"].copy()  # errors do not depend on units
     before = scores(held_out)
@@ -161,9 +159,9 @@ def test_what_is_said() -> None:
         text.startswith("Modelling the targets together")
         and f"of {together} is" in text
     )
-    assert text.endswith(f" than that of {alone}.")
+    assert text.endswith(f" than the {comparison.metrics[0].heading} of {alone}.")
     assert f" is {abs(gap.mean):.3f} {'worse' if gap.mean > 0.0 else 'better'} " in text
-    noise = f" (noise alone gives up to {gap.limit * gap.error:.3f}) than that of"
+    noise = f" (noise alone gives up to {gap.limit * gap.error:.3f}) than the"
     assert (noise in text) != gap.clear
     share = explained(comparison)["height"]
     assert f"explains {share:.0%} of the variance of 'height' and" in quality(

@@ -72,11 +72,12 @@ def named(a: Any, b: Any, c: Any) -> Any:
         (Y, rng.normal(size=N), ""),
         (CLASSES, named("u", "v", "v"), ""),
         (CLASSES, np.where(ROWS == 0, "b", CLASSES), ""),
+        # Separates a class, as some inputs do.
         (
             CLASSES,
             X + 100.0 * (CLASSES == "a"),
             "",
-        ),  # separates a class, as some inputs do
+        ),
     ],
 )
 def test_targets_in_disguise(y: Any, column: Any, words: str) -> None:

@@ -81,10 +81,11 @@ def test_same_parts_as_svgp(name: str, q_diag: bool, whiten: bool) -> None:
             ours.predict_f(PROBLEM.Xnew, full_cov=full_cov), expected, rtol=1e-9
         )
     ours.alpha = 0.5
+    # In a graph the reason came after a trace.
     for elbo in (
         ours.elbo,
         tf.function(ours.elbo),
-    ):  # in a graph the reason came after a trace
+    ):
         with pytest.raises(ValueError, match=r"^elbo: got a power alpha above 0"):
             elbo(PROBLEM.data)
 

@@ -194,9 +194,8 @@ def test_all_that_a_user_does(
         assert float(other.alpha.numpy()) == 0.2
         assert_all_close(other.predict_f(XNEW), trained, rtol=1e-9)
         assert_close(_loss(other, new)(), compiled.loss(), rtol=1e-9)
-    if (
-        case.name != "PEP"
-    ):  # PEPClassification, which has its code, is among the slow tests
+    # PEPClassification, which has its code, is among the slow tests.
+    if case.name != "PEP":
         _assert_saved(read, "predict_f", tmp_path / "saved")
 
 

@@ -78,9 +78,8 @@ def test_without_a_warp_units_are_linear_bit_for_bit() -> None:
             units.log_slope(y), slope - np.log(y) if logarithm else slope
         )
     assert_array_equal(Units(0.7, 0.3).moments(y, v), (0.7 * y + 0.3, 0.7**2 * v))
-    nearly = Units(
-        2.0, 1.0, False, 1e-13, -1e-13
-    )  # a warp is continuous where it is none
+    # A warp is continuous where it is none.
+    nearly = Units(2.0, 1.0, False, 1e-13, -1e-13)
     assert_allclose(
         nearly.transform(y), Units(2.0, 1.0).transform(y), rtol=1e-12, atol=1e-12
     )
@@ -171,9 +170,8 @@ def test_one_distribution_has_quantiles_densities_moments_and_scores(name: str) 
     mass = weights * half * np.exp(rows.log_densities(y))
     below = np.cumsum(mass.sum(axis=0), axis=0)
     assert_allclose(below, cdf(edges[1:]) - farthest, rtol=1e-7, atol=1e-11)
-    if (
-        recalibration is None
-    ):  # the moments of a recalibrated distribution are those of no integral
+    # The moments of a recalibrated distribution are those of no integral.
+    if recalibration is None:
         mean, variance = predictive.moments()
         assert_allclose(mean, (mass * y).sum(axis=(0, 1)), rtol=1e-3, atol=1e-3)
         assert_allclose(variance, (mass * (y - mean) ** 2).sum(axis=(0, 1)), rtol=1e-2)
@@ -219,6 +217,15 @@ def test_recalibration_is_a_change_of_the_normal_score(
     ratio = law.logpdf(z) - norm.logpdf(z)
     assert_allclose(recalibration.log_ratio(z), ratio, rtol=1e-12, atol=1e-12)
     assert_allclose(recalibration.spread, law.var(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("nu", [3.0, None])
+@pytest.mark.parametrize("variance", [0.5, 2.0])
+def test_a_recalibration_that_does_not_narrow(nu: Any, variance: float) -> None:
+    scale = np.sqrt(variance / Recalibration(nu).spread)
+    found = Recalibration(nu, scale).not_narrower()
+    assert found.nu == nu
+    assert_allclose(found.spread, max(variance, 1.0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("nu", [3.0, 7.0, None])

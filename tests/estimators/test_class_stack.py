@@ -373,10 +373,11 @@ def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_labels_that_near_rows_predict(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    # Few for a chessboard.
     for name, value in (
         ("LEAST_ROWS", 500),
         ("POINTS_OF_AN_INPUT", 2),
-    ):  # few for a chessboard
+    ):
         monkeypatch.setattr(class_stack, name, value)
     monkeypatch.setattr(single_classes, "LEAST_ROWS", 500)
     inputs = 6.0 * random.uniform(size=[700, 2])

@@ -1,7 +1,9 @@
 """Which way to model several columns of y is chosen, and what it predicts."""
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,24 @@ from cases.forms import saved
 from gpflow.base import AnyNDArray
 from numpy.testing import assert_allclose, assert_array_equal
 
+from gpflow_pep.distributions import Predictive
 from gpflow_pep.estimators import PEPRegressor, SeparateRegressors, export_numpy
+from gpflow_pep.estimators.recipe import columns
 from gpflow_pep.estimators.recipe.columns import (
+    GAIN_OF_MIXTURE,
     JOINT,
     SEPARATE,
+    SHARE,
     SHARED,
+    Ways,
+    are_mixtures,
     choose,
     common_means,
 )
-from gpflow_pep.estimators.recipe.mixture import ColumnMixture
+from gpflow_pep.estimators.recipe.mixture import ColumnMixture, Mixture
+from gpflow_pep.estimators.recipe.regression import COMPONENTS, FULL, ROUGH
 from gpflow_pep.estimators.rows_held import RowsHeld
+from gpflow_pep.estimators.single.settings import ModelSettings
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-2.0, 2.0, (28, 1))
@@ -171,7 +181,111 @@ def test_columns_that_have_nothing_in_common_are_modelled_separately() -> None:
     y[:7, 1] = np.nan
     regressor = PEPRegressor(max_iterations=8)
     whole = regressor.fit(x, y)
-    assert "Chosen: separate, of all columns." in whole.summary()
+    assert "Chosen: separate, for all columns." in whole.summary()
     expected = SeparateRegressors(PEPRegressor(max_iterations=8)).fit(x, y)
     assert_allclose(whole.predict(x), expected.predict(x), rtol=1e-9)
     assert_allclose(whole.log_densities(x, y), expected.log_densities(x, y), rtol=1e-9)
+
+
+def predicting(means: Any, variance: Any, **settings: Any) -> Any:
+    """A single model that predicts its left-out rows so."""
+    means = np.asarray(means, dtype=float)[None]
+    predictive = Predictive(means, variance + np.zeros(means.shape), np.ones(1))
+    noise = SimpleNamespace(variance=SimpleNamespace(numpy=lambda: 0.01))
+    return SimpleNamespace(
+        left_out=lambda copies: (slice(None), predictive),
+        likelihood=noise,
+        settings=replace(FULL, **settings),
+    )
+
+
+@pytest.mark.parametrize(
+    "rank, spread, expected",
+    [
+        (4, 0.0, True),
+        (7, 0.0, False),
+        (4, 0.3, True),  # errors as large as the model states
+        (7, 0.3, False),
+    ],
+)
+def test_a_joint_model_is_tried_if_so_few_functions_suffice(
+    rank: int, spread: float, expected: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    means = rng.standard_normal((60, rank)) @ rng.standard_normal((rank, 12))
+    means += spread * rng.standard_normal(means.shape)
+    single = predicting(means, 0.01 + spread**2)
+    mixture: Any = SimpleNamespace(heaviest=single)
+    assert are_mixtures(mixture, np.zeros((60, 1)), means) == expected
+
+
+@pytest.mark.parametrize("loss", [0.5, 2.0])
+def test_further_columns_get_the_component_that_is_as_good_as_the_mixture(
+    loss: float,
+) -> None:
+    """The best component is worse than the mixture by a share of what is allowed."""
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal((40, 5))
+    y[:3, 1] = np.nan
+    ways = Ways(ModelSettings(), rng.standard_normal((40, 1)), y)
+    ways.fitted[SEPARATE] = [None] * 5
+    for p in (0, 1, 4):
+        there = y[~np.isnan(y[:, p]), p]
+        variance = np.exp(2.0 * loss * GAIN_OF_MIXTURE)  # of the mixture it is 1
+        parts = (
+            predicting(there, variance),
+            predicting(there, 10.0, kernel="rbf"),
+            predicting(there, 20.0, kernel="matern52"),
+        )
+        mixture = SimpleNamespace(
+            components=parts,
+            left_out=predicting(there, 1.0).left_out,
+        )
+        ways.fitted[SEPARATE][p] = mixture
+    ways.keep_best_component()
+    expected = (FULL,) if loss < 1.0 else COMPONENTS
+    assert tuple(ways.components) == tuple(expected)
+
+
+def test_seconds_are_shared_by_what_is_left_and_what_columns_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Trainings take 3 s here, whatever they are given."""
+    now = 0.0
+    given = []
+
+    def train(settings: ModelSettings, X: Any, Y: Any, **_: Any) -> Any:
+        nonlocal now
+        given.append(settings.max_seconds)
+        now += 3.0
+        return SimpleNamespace(left_out=lambda copies: None)
+
+    monkeypatch.setattr(columns, "fit_mixture", train)
+    monkeypatch.setattr(columns, "fit_forecast", train)
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    rng = np.random.default_rng(0)
+    y = rng.standard_normal((8, 10))
+    ways = Ways(ModelSettings(max_seconds=30.0), rng.standard_normal((8, 1)), y)
+    ways.add(SHARED, ways.train_together(SHARE * ways.budget.left, 0))
+    ways.train_separately([0, 9], SHARE)
+    assert_allclose(given, [15.0, 0.5 * 27.0 / 10.0, 3.0])
+    ways.train_separately(range(10))
+    assert_allclose(given[3:], [3.0] * 7)  # and then 30 s have passed
+    assert [each is not None for each in ways.fitted[SEPARATE]] == (
+        [True] * 8 + [False, True]
+    )
+
+
+def test_one_component_is_trained_as_it_is_beside_others() -> None:
+    x = np.linspace(-2.0, 2.0, 30)[:, None]
+    y = np.sin(3.0 * x) + 0.1 * np.random.default_rng(0).standard_normal((30, 1))
+    settings = ModelSettings()
+    whole = columns.fit_mixture(settings, x, y)
+    for each in whole.components[::2]:
+        alone = columns.fit_mixture(settings, x, y, components=(each.settings,))
+        assert len(alone.components) == 1 and isinstance(alone, Mixture)
+        found = alone.heaviest.settings
+        assert found.is_like(each.settings)
+        assert found.max_iterations == each.settings.max_iterations
+    assert whole.components[0].settings.is_like(FULL)
+    assert whole.components[2].settings.is_like(ROUGH)

@@ -149,9 +149,8 @@ def test_rows_left_out_judge_many(
     fitted = PEPRegressor(**options, batch_size=None).fit(X, Y)
     assert fitted.record_ is not None and fitted.record_.points[0].num_inducing == 4
     on_some = [score.objective for score in fitted.record_.points]
-    assert (
-        fitted.record_.objective in on_some
-    ) == is_much_work  # all rows do not train then
+    # All rows do not train then.
+    assert (fitted.record_.objective in on_some) == is_much_work
     judged = fitted.mixture_.heaviest.judged
     assert judged is not None and len(judged.left_out) == 9
     models, weights = ensemble.components(fitted.model_)

@@ -170,13 +170,14 @@ def test_which_public_classes_are_not_known() -> None:
     assert left <= {
         *("AnisotropicStationary", "IsotropicStationary"),  # bases
         "MultiLatentTFPConditional",  # takes a function
+        # Do not keep their arguments.
         *(
             "ArcHierarchical",
             "WedgeHierarchical",
             "GaussianMC",
             "HeteroskedasticTFPConditional",
             "SwitchedLikelihood",
-        ),  # do not keep their arguments
+        ),
     }
 
 

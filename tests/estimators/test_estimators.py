@@ -204,12 +204,10 @@ def test_one_wild_number_is_named(no_training: None) -> None:
     wild = X.assign(near=np.where(is_seventh, -1e9, X["near"]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PEPRegressor(**SMALL).fit(
-            X[:8], np.full(8, 5e6) + 1e-6 * np.arange(8)
-        )  # nor equal ones
-        PEPRegressor(**SMALL, likelihood="poisson").fit(
-            X[:8], np.ones(8)
-        )  # without size of noise
+        # Nor equal ones.
+        PEPRegressor(**SMALL).fit(X[:8], np.full(8, 5e6) + 1e-6 * np.arange(8))
+        # Without size of noise.
+        PEPRegressor(**SMALL, likelihood="poisson").fit(X[:8], np.ones(8))
     for estimator, y in (
         (PEPRegressor(**SMALL), Y),
         (PEPClassifier(**SMALL), Y > 200.0),

@@ -60,6 +60,11 @@ def test_a_level_with_trend_and_season_goes_on(forecast: Any) -> None:
     assert model.log_score(X, y) > 0.0
 
 
+def test_a_recalibration_by_the_latest_rows_does_not_narrow(forecast: Any) -> None:
+    """The spread that fits them is .92, and errors grow beyond them."""
+    assert forecast[0].recalibration_.spread >= 1.0 - 1e-9
+
+
 def test_the_time_is_not_bent_and_has_a_line_in_each_component(forecast: Any) -> None:
     model, past, _ = forecast
     assert len(model.components_) == 3

@@ -77,9 +77,8 @@ def test_alpha_scores_are_in_units_of_the_targets() -> None:
     model.fit(X, y)
     for alpha, score in scores.items():
         assert_allclose(model.alpha_scores_[alpha], score - np.log(1e3), rtol=1e-6)
-    assert model.alpha_ == max(
-        scores, key=scores.get
-    )  # of the densities of rows left out
+    # Of the densities of rows left out.
+    assert model.alpha_ == max(scores, key=scores.get)
     left_out = np.mean(model.model_.loo_log_density()) - np.log(np.std(y))
     assert_allclose(model.alpha_scores_[model.alpha_], left_out, rtol=1e-6)
 

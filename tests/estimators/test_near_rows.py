@@ -87,12 +87,10 @@ def test_all_forms_know_them(fitted: PEPRegressor, tmp_path: Path) -> None:
         found = predictive(*mixture, fitted.input_scaler_.transform(XNEW), Units())
         assert_allclose(found.means, parts[0], rtol=0, atol=1e-8)
         assert_allclose(found.variances, parts[1], rtol=1e-8)
-    with np.load(
-        tmp_path / "scorer" / "arrays.npz"
-    ) as arrays:  # of six components, once
-        assert (
-            sum(array.shape == X.shape for array in arrays.values()) == 2
-        )  # X, and targets
+    # Of six components, once.
+    with np.load(tmp_path / "scorer" / "arrays.npz") as arrays:
+        # X, and targets.
+        assert sum(array.shape == X.shape for array in arrays.values()) == 2
     assert fitted.rows_held_ == (80, 80, 80)
 
 

@@ -96,9 +96,8 @@ def check_comes_back(folder: Path, before: Any, rows: Any = X) -> Any:
     same: Any = assert_array_equal
     model = getattr(before, "model_", None)
     if model is not None and isinstance(components(model)[0][0], PEP):
-        same = partial(
-            assert_allclose, rtol=1e-12
-        )  # sweeps of sites that have converged
+        # Sweeps of sites that have converged.
+        same = partial(assert_allclose, rtol=1e-12)
     for found, expected in zip(
         predictions(after, rows), predictions(before, rows), strict=True
     ):
@@ -307,9 +306,8 @@ def test_classes_of_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     fitted = regressor(likelihood=OwnLikelihood(0.8), standardize=False)
     after = check_comes_back(tmp_path, fitted)
     assert type(after.likelihood_) is OwnLikelihood and after.num_inducing_ == 5
-    assert (
-        "mixture_" in fitted.__getstate__()
-    )  # in a save alone skops sees another state
+    # In a save alone skops sees another state.
+    assert "mixture_" in fitted.__getstate__()
     monkeypatch.delitem(sys.modules, __name__)
     with pytest.raises(
         ValueError, match=f"got a class of the module {__name__}, .* Import the module"

@@ -247,9 +247,8 @@ def test_draws_have_the_covariances_of_rows_and_outputs(fitted: PEPRegressor) ->
     got = np.cov(draws.reshape(4, -1)) / np.outer(size, size)
     assert_allclose(got, expected, atol=0.06 * np.diag(expected).max())
     apart = fitted.model_.predict_f(scaled)[1]
-    assert (
-        np.max(np.abs(expected - np.diag(np.ravel(apart) + noise))) > 0.1
-    )  # they are correlated
+    # They are correlated.
+    assert np.max(np.abs(expected - np.diag(np.ravel(apart) + noise))) > 0.1
 
 
 def test_densities_of_mixtures_are_mixed_by_entry(

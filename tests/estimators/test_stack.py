@@ -97,9 +97,8 @@ def test_components_are_exact_and_weighted_by_rows_left_out(
     for name in ("model", "kernel", "likelihood", "record"):
         assert getattr(stacked, f"{name}_") is getattr(heaviest, name)
     assert stacked.n_iter_ == heaviest.num_iterations
-    assert (
-        densities[0].mean() > densities[1].mean() + 0.1
-    )  # these targets need the full model
+    # These targets need the full model.
+    assert densities[0].mean() > densities[1].mean() + 0.1
 
 
 def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
@@ -493,9 +492,8 @@ def test_scouts_of_more_rows(
             and len(part.model.data[0]) == 60
         )
         scores = left_out.normal_scores(Y[rows])
-        assert recalibration == Recalibration.fit(
-            scores, 0.0
-        )  # honest: without a margin
+        # Honest: without a margin.
+        assert recalibration == Recalibration.fit(scores, 0.0)
         alone = part.predictive(ROWS)
         assert_allclose(fitted.predict(ROWS), alone.moments()[0], rtol=1e-12)
         z = np.array([-1.0, 1.0]) * recalibration.original(np.array(norm.ppf(0.95)))
@@ -509,9 +507,8 @@ def test_scouts_of_more_rows(
     spike[np.random.default_rng(0).permutation(60)[-1]] = 1e3
     options: dict[str, Any] = {"random_state": 0, "max_iterations": 3}
     monkeypatch.setattr(stack, "EXACT_BY_SCOUT", 100)
-    record = fit_exact(X, Y, max_iterations=1)[1]._replace(
-        seconds=1e4
-    )  # of a slow machine
+    # Of a slow machine.
+    record = fit_exact(X, Y, max_iterations=1)[1]._replace(seconds=1e4)
     monkeypatch.setattr(
         regression, "fit_exact", lambda *a, **b: (fit_exact(*a, **b)[0], record)
     )

@@ -78,10 +78,11 @@ def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
     assert_allclose(by_name.log_densities(X, y), densities, rtol=1e-9)
     assert_allclose(by_name.log_score(X, y), densities.mean())
     grid = t.mean() + np.linspace(-13.0, 13.0, 6001)
+    # By a formula, by nodes.
     values, rtol = (
         to_y(grid),
         1e-8 if name == "log_normal" else 1e-5,
-    )  # by a formula, by nodes
+    )
     of_y, of_f = (
         each(ROWS, return_std=True) for each in (by_name.predict, by_name.predict_f)
     )
@@ -175,9 +176,8 @@ def test_counts_and_cut_off_targets(name: str, tmp_path: Path) -> None:
         ends = [(end - y.mean()) / y.std() for end in likelihood.bounds]
         assert_allclose(targets, (y - y.mean()) / y.std())
         assert_allclose(model.likelihood_.bounds, ends)
-        assert (
-            np.min(targets) == model.likelihood_.bounds[0] or likelihood.low is None
-        )  # exactly
+        # Exactly.
+        assert np.min(targets) == model.likelihood_.bounds[0] or likelihood.low is None
     else:
         assert_array_equal(targets, y)
     assert np.isfinite(model.log_score(X, y))
@@ -235,9 +235,8 @@ def test_equal_limits_of_rows_are_a_bound() -> None:
     rows = fit("tobit", np.column_stack([y, np.where(y == -0.3, -1.0, 0.0)]))
     expected = bound.predict_f(ROWS, return_std=True)
     assert_allclose(rows.predict_f(ROWS, return_std=True), expected, rtol=1e-7)
-    assert_allclose(
-        rows.predict(ROWS), bound.predict_f(ROWS)
-    )  # no limits are predicted
+    # No limits are predicted.
+    assert_allclose(rows.predict(ROWS), bound.predict_f(ROWS))
     with pytest.raises(
         ValueError, match="Y: got 1 column, expected 2 for the likelihood Tobit"
     ):

@@ -224,9 +224,8 @@ def small_vh20(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
     sizes = {"TRAIN": 20, "POOL": 12, "TEST": 10, "NUM_INDUCING": 3, "SCORED": 1}
     for name, size in {**sizes, "FIRST_STEPS": 1, "STEPS": 1}.items():
         monkeypatch.setattr(vh20_active, name, size)
-    if not request.node.get_closest_marker(
-        "slow"
-    ):  # compiling takes longer than few steps
+    # Compiling takes longer than few steps.
+    if not request.node.get_closest_marker("slow"):
         plain = lambda *given, **_: given[0] if given else lambda function: function  # noqa: E731
         monkeypatch.setattr(tf, "function", plain)
     baselines._compiled.cache_clear()
@@ -358,10 +357,11 @@ def test_powers_of_vh20() -> None:
     }
     pytest.importorskip("matplotlib")
     panels = vh20_powers.draw_powers(scores).axes
+    # The scores of both methods.
     assert [len(axes.lines) for axes in panels[1::2]] == [
         2,
         2,
-    ]  # the scores of both methods
+    ]
     assert panels[1].lines[0].get_ydata() == pytest.approx([0.1, 0.4])
 
 

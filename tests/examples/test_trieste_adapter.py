@@ -114,9 +114,8 @@ def test_trajectories_are_functions() -> None:
     compiled = tf.function(trajectory, autograph=False)
     values = compiled(points)
     assert values.shape == (6, 2, 1)
-    assert_close(
-        trajectory(points[2:3]), values[2:3], rtol=1e-9
-    )  # also drawn in the graph
+    # Also drawn in the graph.
+    assert_close(trajectory(points[2:3]), values[2:3], rtol=1e-9)
     assert np.max(np.abs(values[:, 0] - values[::-1, 1])) > 1e-3  # two functions
     with pytest.raises(
         ValueError, match=r"x: got shape \(6, 1, 2\), expected \[N, 2, D\]"

@@ -32,9 +32,8 @@ LABELS = np.where(Y > 0.2, 1.0, 0.0)
 CLASSES = np.digitize(Y, [-0.3, 0.5]).astype(float)
 BATCHES = tuple(slice(12 * k, 12 * (k + 1)) for k in range(3))
 Z = rng.uniform(-2.0, 2.0, [4, 2])
-MOVED = np.vstack(
-    [Z[2], rng.uniform(-2.0, 2.0, [3, 2]), Z[0]]
-)  # two stay, at other places
+# Two stay, at other places.
+MOVED = np.vstack([Z[2], rng.uniform(-2.0, 2.0, [3, 2]), Z[0]])
 MORE = np.vstack([MOVED[1:3], rng.uniform(-2.0, 2.0, [4, 2])])
 
 
@@ -221,9 +220,8 @@ def test_probit(alpha: float, points: Array) -> None:
     parts = [SECOND.process(points)], X[batch], factors, [past], past.log_z, alpha
     log_z, (q,) = streamed_by_sites(*parts)
     assert_close(_log_z(model), log_z)
-    assert_all_close(
-        _past(model)[3:5], q, rtol=1e-7
-    )  # what the reference's sites reach
+    # What the reference's sites reach.
+    assert_all_close(_past(model)[3:5], q, rtol=1e-7)
 
 
 @pytest.mark.parametrize("separate", [True, False], ids=["separate", "shared"])

@@ -196,9 +196,8 @@ def test_alpha_0_is_the_best_bound_over_a_full_q() -> None:
         if size == 1e-5:
             assert abs(both[0] - both[1]) / (2.0 * size) < 1e-5  # it is stationary,
         else:
-            assert (
-                max(both) < value
-            )  # a maximum, as three of the likelihoods are log-concave
+            # A maximum, as three of the likelihoods are log-concave.
+            assert max(both) < value
 
 
 @pytest.mark.near_copies("5-regression-*")

@@ -250,9 +250,8 @@ def test_an_unfinished_inner_loop_says_so_and_stays_usable() -> None:
     assert np.isfinite(loss)
     record = model.last_inference
     assert not record.converged and record.residual > TIGHT
-    assert (
-        record.num_sweeps == 4
-    )  # two, and two of the fallback, too few for "continuation"
+    # Two, and two of the fallback, too few for "continuation".
+    assert record.num_sweeps == 4
     expected = _expected_log_z("probit", "alpha 0.5")
     for options in (
         {"max_sweeps": 100},

@@ -136,9 +136,8 @@ FEATURES_AND_KERNELS: dict[str, Callable[[Array], tuple[Any, k.Kernel]]] = {
 }
 
 
-@pytest.mark.near_copies(
-    "rows-None-[cM]*", "blocks-4-[cM]*"
-)  # change points, Multiscale
+# Change points, Multiscale.
+@pytest.mark.near_copies("rows-None-[cM]*", "blocks-4-[cM]*")
 @pytest.mark.parametrize("name", FEATURES_AND_KERNELS)
 @by_chunks
 @each_grouping

@@ -220,9 +220,8 @@ def test_tempered_gradient(power: float) -> None:
         parts = tied_energies._tempered(tf.linalg.band_part(root, -1, 0), power)
         return sum(tf.reduce_sum(w * part) for w, part in zip(weights, parts))
 
-    tolerance = (
-        1e-8 if power > 1e-6 else 1e-4
-    )  # of log P / power by TensorFlow's logarithm
+    # Of log P / power by TensorFlow's logarithm.
+    tolerance = 1e-8 if power > 1e-6 else 1e-4
     helpers.assert_gradients(weighted, [root], rtol=tolerance)
 
 

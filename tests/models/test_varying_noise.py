@@ -147,9 +147,8 @@ def test_weights_of_means_are_the_least_squares_of_the_simplex() -> None:
     targets = RNG.normal(size=30)
     w = np.array([0.4, 0.3, 0.28, 0.02])
     means = targets + 0.5 * RNG.normal(size=(4, 30))
-    means[-1] = 10.0 * (
-        means[:3].mean(axis=0) - targets
-    )  # one whose share would be below 0
+    # One whose share would be below 0.
+    means[-1] = 10.0 * (means[:3].mean(axis=0) - targets)
     assert_allclose(weights_of_means(means[:1], targets, np.ones(1)), 1.0)
     u = weights_of_means(means, targets, w)
     assert_allclose(u.sum(), 1.0, rtol=1e-12)
@@ -255,9 +254,8 @@ def test_a_plain_model_is_that_of_gpflow(name: str) -> None:
     noise = np.exp(theta.log_noise)
     model = gpflow.models.GPR(data, kernel, noise_variance=noise)
     assert_allclose(best.objective, float(model.log_marginal_likelihood()), rtol=1e-9)
-    slopes = evidence(theta, INPUTS, TARGETS, name.lower())[1][
-        :4
-    ]  # of w, a and b they are not 0
+    # Of w, a and b they are not 0.
+    slopes = evidence(theta, INPUTS, TARGETS, name.lower())[1][:4]
     assert_allclose(slopes, 0.0, atol=0.05)
     assert best.converged and best.objective == max(a.objective for a in best.starts)
     assert theta.skew == theta.tails == 0.0 and not theta.noise_weights.any()

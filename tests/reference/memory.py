@@ -95,9 +95,8 @@ def streamed(now: Process, rows: Rows, past: Past | None, alpha: float) -> Past:
     Kuu = now.of_points()
     Kuf = now.covariance(now.Z, X)
     Kff = now.covariance(X, X)
-    if (
-        past is not None
-    ):  # inducing variables have the jitter, and those that stay the same one
+    # Inducing variables have the jitter, and those that stay the same one.
+    if past is not None:
         kept = np.all(now.Z[:, None] == past.Z[None], axis=-1)
         Kuf[:, len(rows.y) :] += now.jitter * kept
         Kff[len(rows.y) :, len(rows.y) :] += now.jitter * np.eye(len(past.Z))
@@ -134,9 +133,8 @@ def streamed_by_sites(
         log_z += known.log_z
         Kuf = now.covariance(now.Z, X)
         S = known.covariance
-        w = np.linalg.solve(
-            now.of_points(), Kuf
-        )  # f = w' u + residual, whatever is known of u
+        # F = w' u + residual, whatever is known of u.
+        w = np.linalg.solve(now.of_points(), Kuf)
         residual = now.covariance(X, X) - Kuf.T @ w
         priors.append(Prior(S, S @ w, residual + w.T @ S @ w))
         means.append((now.mean(X) + w.T @ (known.mean - now.mean(now.Z)), known.mean))

@@ -149,9 +149,8 @@ def test_continuous_at_alpha_0(name: str) -> None:
 # Of regression; iterative Power EP is its second derivation.
 
 POWERS = [0.0, 0.3, 0.5, 1.0]
-BLOCKS = np.array(
-    [4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4]
-)  # 5 blocks, one of one row
+# 5 blocks, one of one row.
+BLOCKS = np.array([4, 0, 0, 1, 4, 2, 2, 2, 0, 4, 3, 0, 2, 2, 0, 4, 4])
 ONE_BLOCK = np.zeros(17, dtype=int)
 NOISE = np.linspace(0.05, 0.4, 17)
 PROBLEM, TWO_OUTPUTS = (regression_problem(num_outputs=count) for count in (1, 2))

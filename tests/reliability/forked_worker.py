@@ -81,9 +81,8 @@ def train(kind: str, directory: str, output: str) -> None:
 
 def interrupted_maximise(output: str) -> None:
     """Training on all rows, which keeps what it has when it is interrupted."""
-    signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # ignored in the background of a shell
+    # Ignored in the background of a shell.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     model = regression()
     before = -float(model.training_loss())
     seen = []
@@ -147,9 +146,8 @@ def run(job: str, *arguments: str) -> int:
 
 def main() -> None:
     importlib.import_module("gpflow_pep.compare.report")
-    tf.config.threading.set_inter_op_parallelism_threads(
-        1
-    )  # raises where something was computed
+    # Raises where something was computed.
+    tf.config.threading.set_inter_op_parallelism_threads(1)
     for line in sys.stdin:
         process = os.fork()
         if process == 0:

@@ -143,9 +143,8 @@ def test_memory(trial: Trial, size: Size) -> None:
         data = getattr(model, "data", (tf.constant(X), tf.constant(Y)))
         loss = gpflow.models.training_loss_closure(model, data, compile=True)
         eager = gpflow.models.training_loss_closure(model, data, compile=False)
-        few = (
-            calls // 10 if name == "PEP" else calls
-        )  # each of PEP's takes long without a graph
+        # Each of PEP's takes long without a graph.
+        few = calls // 10 if name == "PEP" else calls
         _steady(trial, f"{name}, compiled losses", loss, calls)
         _steady(trial, f"{name}, losses", eager, few)
         _steady(trial, f"{name}, predictions", lambda m=model: m.predict_f(XNEW), few)

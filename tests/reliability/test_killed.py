@@ -107,9 +107,8 @@ def assert_whole(out: Path, expected: Path, *, done: bool) -> None:
         if path.suffix == ".csv":
             rows = table(expected / name.replace(UNFINISHED, "folds.csv"))
             written = table(path)
-            if (
-                name == UNFINISHED
-            ):  # as fits end, those on fewer rows too, which come last
+            # As fits end, those on fewer rows too, which come last.
+            if name == UNFINISHED:
                 number = min(len(rows), len(written))
                 rows = rows.iloc[:number]
                 written = written.iloc[:number]
@@ -272,10 +271,11 @@ def test_interrupted_compare(
                 time.sleep(0.01)
             sent, code = interrupts.interrupt()
             took = time.time() - sent
+            # 0: it had ended; 130: it ended at once.
             assert code in (
                 0,
                 130,
-            ), forks.errors()  # 0: it had ended; 130: it ended at once
+            ), forks.errors()
             scores = [out / name for name in ("unfinished.csv", "folds.csv")]
             fits = pd.read_csv(next(path for path in scores if path.exists()))["model"]
             assert set(fits) <= {"default", "mean", "alpha 0.5"} and fits.is_unique

@@ -116,9 +116,8 @@ def test_a_kernel_is_gpflows(name: str) -> None:
     others = OTHERS[[[0, 3], [1, 2]]]
     expected = [kernel(*pair) for pair in zip(groups, others, strict=True)]
     assert_allclose(covariance_with(described, others)(groups), expected, **close)
-    if name.startswith(
-        ("Matern12", "Squared")
-    ):  # rounding can make a squared distance negative
+    # Rounding can make a squared distance negative.
+    if name.startswith(("Matern12", "Squared")):
         diagonal = np.diag(covariance_with(described, OTHERS)(OTHERS.copy()))
         assert_allclose(diagonal, kernel.variance.numpy(), rtol=1e-7)
 

@@ -167,9 +167,10 @@ def test_what_is_unusual_is_listed() -> None:
         "size is below all; day is missing",
         "",
     ]
+    # As an earlier version remembered them.
     for (
         name,
         learnt,
-    ) in encoder.encodings_.items():  # as an earlier version remembered them
+    ) in encoder.encodings_.items():
         encoder.encodings_[name] = learnt._replace(limits=(), rare=())
     assert encoder.unusual(new) == [""] * 4 + ["day is missing", ""]

@@ -199,9 +199,8 @@ READ += [(words, "text", words) for words in WORDS]
     "cells, kind, expected", READ, ids=lambda value: str(value)[:40]
 )
 def test_cells(cells: list[Any], kind: str, expected: list[Any]) -> None:
-    column = pd.Series(
-        cells, index=[5] * len(cells), name="x"
-    )  # labels of rows may repeat
+    # Labels of rows may repeat.
+    column = pd.Series(cells, index=[5] * len(cells), name="x")
     form = recognise(column)
     assert form.kind == kind
     values = read_cells(column, form)
@@ -306,9 +305,8 @@ def test_conventions_that_are_none(arguments: dict[str, str], message: str) -> N
 @pytest.mark.parametrize("dtype", ["Int64", "Float64", "boolean", "timedelta64[s]"])
 def test_types_of_pandas(dtype: str) -> None:
     values: Any = [1, 0, None, 1]
-    if (
-        dtype == "timedelta64[s]"
-    ):  # of NumPy: of a list, pandas 2.0 makes nanoseconds, so zeros
+    # Of NumPy: of a list, pandas 2.0 makes nanoseconds, so zeros.
+    if dtype == "timedelta64[s]":
         values = np.array([1, 0, "NaT", 1], dtype)
     column = pd.Series(values, dtype=dtype)
     scale = 86400.0 if dtype.startswith("timedelta") else 1.0

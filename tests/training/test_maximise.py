@@ -107,10 +107,11 @@ class Misleading(gpflow.models.GPR):
 def test_reaches_the_optimum_of_scipy(name: str) -> None:
     ours = MODELS[name]()
     other = MODELS[name]()
+    # Where inducing inputs are trained, one of several optima.
     for model in (
         ours,
         other,
-    ):  # where inducing inputs are trained, one of several optima
+    ):
         if hasattr(model, "inducing_variable"):
             gpflow.set_trainable(model.inducing_variable, False)
     before = objective(ours)
@@ -257,9 +258,8 @@ def test_interrupt_keeps_the_best_of_all_starts(name: str, starts: int) -> None:
     def interrupt(step: Step) -> None:
         seen.append(step.objective)
         if step.start == starts - 1 and step.iteration == 2:
-            for (
-                variable
-            ) in model.trainable_variables:  # what else happened does not matter
+            # What else happened does not matter.
+            for variable in model.trainable_variables:
                 variable.assign_add(tf.ones_like(variable))
             raise KeyboardInterrupt
 
@@ -354,9 +354,8 @@ def test_the_best_start_wins() -> None:
         model.kernel.lengthscales.assign(50.0)
 
     def good(model: Any) -> None:
-        assert (
-            model.kernel.lengthscales.numpy() == 1.0
-        )  # as it was, not where another start ended
+        # As it was, not where another start ended.
+        assert model.kernel.lengthscales.numpy() == 1.0
         model.kernel.lengthscales.assign(0.8)
         model.likelihood.variance.assign(0.05)
 

@@ -233,9 +233,8 @@ def test_nothing_is_trained_where_near_residuals_have_nothing_in_common(
 ) -> None:
     monkeypatch.setattr(choosing, "fit", lambda *_, **__: pytest.fail("trained"))
     assert with_near_labels(of_labels(COARSE), (X, COARSE)) is None
-    inputs, labels = (
-        part[np.arange(799) % 400] for part in (X, THREE % 2.0)
-    )  # 399 are copies
+    # 399 are copies.
+    inputs, labels = (part[np.arange(799) % 400] for part in (X, THREE % 2.0))
     assert with_near_labels(of_labels(labels, inputs), (inputs, labels)) is None
 
 
@@ -248,9 +247,8 @@ def mixed() -> Ensemble:
 
 def test_mixture_by_rows_left_out(mixed: Ensemble) -> None:
     model, near = mixed.models
-    assert (
-        near.alpha.numpy() == 1.0 and near.kernel.lengthscales.numpy()[0] != 0.8
-    )  # trained
+    # Trained.
+    assert near.alpha.numpy() == 1.0 and near.kernel.lengthscales.numpy()[0] != 0.8
     assert mixed.near == (None, (6, None)) and mixed.weights.numpy()[1] > 0.8
     # The density of a row that is left out is that of a model without it.
     left_out = np.random.default_rng(0).permutation(400)[:1000]

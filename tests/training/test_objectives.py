@@ -310,9 +310,8 @@ def test_points_are_doubled_as_long_as_rows_left_out_gain(model: Any) -> None:
     assert (
         numbers == [min(2 * 2**k, 30) for k in range(len(numbers))] and len(numbers) > 2
     )
-    rtol = (
-        1e-6 if is_gaussian else 3e-3
-    )  # GPflow's Bernoulli has probabilities in [.001, .999]
+    # GPflow's Bernoulli has probabilities in [.001, .999].
+    rtol = 1e-6 if is_gaussian else 3e-3
     means = [score.log_density for score in scores]
     np.testing.assert_allclose(means, np.mean(densities, axis=1), rtol=rtol)
     gains = np.diff(densities, axis=0)
@@ -387,9 +386,8 @@ def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert tried(of_points()) == [2, 4, 7]
     ends = {"deadline": time.perf_counter() + 1e6}
     assert tried(of_points(), **ends) == [2, 4, 8, 15]
-    assert tried(of_points(), **ends, after=1e12) == [
-        2
-    ]  # what follows takes all the time
+    # What follows takes all the time.
+    assert tried(of_points(), **ends, after=1e12) == [2]
     monkeypatch.setattr(points, "CHEAP_POINTS", 2)
     monkeypatch.setattr(points, "MOST_WORK", 30.0 * 5.5**2)
     assert points._most_points(classification()) == 5

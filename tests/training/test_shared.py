@@ -110,9 +110,8 @@ def test_models_end_as_by_themselves_with_one_compilation(name: str) -> None:
         assert_close(-float(model.training_loss()), found.objective)
         if number != 1 or name == "binary":  # of which the next slow test is
             continue
-        sites = isinstance(
-            alone, pep.models.PEP
-        )  # whose inner loop takes long outside a graph
+        # Whose inner loop takes long outside a graph.
+        sites = isinstance(alone, pep.models.PEP)
         with nullcontext() if sites else uncompiled():
             expected = maximise(alone, **OPTIONS)
         assert_close(found.objective, expected.objective, rtol=1e-7)

@@ -449,9 +449,8 @@ def test_interrupted_fit_keeps_its_steps(
     restored = create()
     with pytest.raises(KeyboardInterrupt):
         run(model, 9, **looking, **options(model))
-    run(
-        restored, 4, checkpoint_dir=tmp_path, **options(restored)
-    )  # there is no step to take
+    # There is no step to take.
+    run(restored, 4, checkpoint_dir=tmp_path, **options(restored))
     assert_same(model, restored)
     assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-4")
     resumed.append(True)
@@ -482,9 +481,8 @@ def test_interrupt_within_a_step(
         run(model, 9, checkpoint_dir=tmp_path)
     assert str(tf.train.latest_checkpoint(tmp_path)).endswith("-3")
     monkeypatch.undo()
-    assert (
-        run(restored, 3, checkpoint_dir=tmp_path).num_steps == 3
-    )  # there is none to take
+    # There is none to take.
+    assert run(restored, 3, checkpoint_dir=tmp_path).num_steps == 3
     assert_same(model, restored)
 
 

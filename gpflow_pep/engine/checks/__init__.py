@@ -1,5 +1,5 @@
-"""Checks of models' arguments: what was got, what was expected, what to do. Those of
-numbers and arrays are in :mod:`gpflow_pep.engine.refusals`.
+"""Checks of models' arguments, whose errors have what was got, what was expected, and
+what to do. Checks of numbers and arrays are in :mod:`gpflow_pep.engine.refusals`.
 """
 
 from ..refusals import as_code, counted, message, refusal

@@ -20,8 +20,9 @@ def check_data(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Check training data and convert them to tensors; variables stay variables.
 
-    :param data: A pair of X [N, D] and Y [N, P], finite, of GPflow's default float.
-    :param missing_targets: Whether Y may have NaN where nothing was observed.
+    :param data: A pair of X [N, D] and Y [N, P] with finite numbers of GPflow's default
+        float type.
+    :param missing_targets: Whether Y may have NaN for missing targets.
     """
     X, Y = as_pair(data)
     for name, value, axes in (("X", X, "[N, D]"), ("Y", Y, "[N, P]")):
@@ -60,8 +61,8 @@ def check_data(
 
 
 def check_incomplete_data(data: RegressionData) -> tuple[tf.Tensor, tf.Tensor]:
-    """Check training data whose Y may have NaN where nothing was observed, but not
-    everywhere.
+    """Check training data whose Y may have NaN for missing targets, but must have at
+    least one target.
     """
     X, Y = check_data(data, missing_targets=True)
     if tf.executing_eagerly() and np.isnan(Y).all():
@@ -85,8 +86,8 @@ def as_pair(data: Any) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _as_tensor(name: str, value: Any) -> tf.Tensor:
-    """Convert an array, a table or lists of numbers; tensors and variables stay as they
-    are.
+    """Convert an array, a table or lists of numbers to a tensor. Tensors and variables
+    are not changed.
     """
     if tf.is_tensor(value):
         return value
@@ -103,8 +104,8 @@ def _as_tensor(name: str, value: Any) -> tf.Tensor:
 def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.Tensor:
     """Check inputs of rows to predict, [..., N, D], and convert them to a tensor.
 
-    Inside a graph there is no value to check yet: a row with NaN has NaN for its
-    prediction.
+    Inside a graph there is no value to check yet; the prediction of a row with NaN is
+    then NaN.
     """
     Xnew = _as_tensor("Xnew", Xnew)
     if Xnew.dtype != dtype:
@@ -124,15 +125,15 @@ def check_new_inputs(Xnew: Any, num_columns: int | None, dtype: tf.DType) -> tf.
             " made of"
         )
         raise refusal(
-            "Xnew", got, expected, "Give those; a single row is Xnew[None, :]."
+            "Xnew", got, expected, "Pass these columns; a single row is Xnew[None, :]."
         )
     check_finite("Xnew", Xnew)
     return Xnew
 
 
 def check_finite(name: str, value: tf.Tensor) -> None:
-    """Refuse data with NaN or infinity in them. Inside a graph there is no value to
-    check yet.
+    """Refuse data with NaN or infinity. Inside a graph there is no value to check
+    yet.
     """
     if tf.executing_eagerly() and not np.isfinite(value).all():
         remedy = "Remove those rows or fill in the missing values."
@@ -140,7 +141,7 @@ def check_finite(name: str, value: tf.Tensor) -> None:
 
 
 def check_mean_function(mean_function: Any) -> None:
-    """Refuse what is neither None nor one of GPflow's mean functions."""
+    """Refuse objects that are neither None nor a mean function of GPflow."""
     is_function = isinstance(mean_function, Module) and callable(mean_function)
     if mean_function is not None and not is_function:
         got = type(mean_function).__name__
@@ -151,7 +152,7 @@ def check_mean_function(mean_function: Any) -> None:
 
 
 def check_kernel(kernel: Any) -> None:
-    """Refuse what is none of GPflow's kernels."""
+    """Refuse objects that are not kernels of GPflow."""
     if not isinstance(kernel, Kernel):
         raise refusal(
             "kernel", type(kernel).__name__, "a gpflow.kernels.Kernel", "Pass one."
@@ -159,7 +160,7 @@ def check_kernel(kernel: Any) -> None:
 
 
 def check_single_output(kernel: Any) -> None:
-    """Refuse what is no kernel, or a kernel with several outputs."""
+    """Refuse objects that are not kernels, and kernels with several outputs."""
     check_kernel(kernel)
     if isinstance(kernel, MultioutputKernel):
         raise refusal(
@@ -174,7 +175,7 @@ def check_single_output(kernel: Any) -> None:
 
 
 def check_likelihood(likelihood: Any) -> None:
-    """Refuse what is none of GPflow's likelihoods."""
+    """Refuse objects that are not likelihoods of GPflow."""
     if not isinstance(likelihood, Likelihood):
         got = type(likelihood).__name__
         raise refusal(
@@ -183,10 +184,10 @@ def check_likelihood(likelihood: Any) -> None:
 
 
 def check_noise_variance(noise_variance: Any) -> None:
-    """Refuse what is no variance of Gaussian noise. A parameter has been checked by
-    GPflow.
+    """Refuse values that are not a variance of Gaussian noise. GPflow has already
+    checked a parameter.
 
-    :param noise_variance: One number above GPflow's smallest, or a parameter.
+    :param noise_variance: One number above GPflow's smallest variance, or a parameter.
     """
     if isinstance(noise_variance, Parameter) or tf.is_tensor(noise_variance):
         return
@@ -202,20 +203,20 @@ def check_noise_variance(noise_variance: Any) -> None:
 
 
 def check_loop(max_sweeps: Any, tolerance: Any, dtype: tf.DType) -> tuple[int, float]:
-    """Check the limits of the inner loop; its tolerance is raised to what the float can
-    reach.
+    """Check the limits of the inner loop. The tolerance is raised to what the float
+    type can reach.
     """
     tolerance = check_real(
         "tolerance", tolerance, "(0, inf)", "Pass 1e-6, for example."
     )
-    # The residual of the inner loop that rounding leaves, in units of the float's
+    # The residual of the inner loop that is due to rounding, in units of the float's
     # epsilon.
     reachable = 500.0 * float(np.finfo(dtype.as_numpy_dtype).eps)
     return check_positive("max_sweeps", max_sweeps), max(tolerance, reachable)
 
 
 def check_same_float(dtype: tf.DType, **parts: Module) -> None:
-    """Refuse parts with a floating parameter of another type than the data."""
+    """Refuse parts that have a floating parameter of another type than the data."""
     for name, part in parts.items():
         for variable in part.variables:
             if variable.dtype.is_floating and variable.dtype != dtype:
@@ -248,7 +249,9 @@ def check_blocks(blocks: Any, num_rows: int | None) -> AnyNDArray:
 
 
 def check_num_outputs(num_latent_gps: int | None, Y: tf.Tensor) -> int | None:
-    """Check the number of latent functions of a model with one for each column of Y."""
+    """Check the number of latent functions of a model that has one for each column of
+    Y.
+    """
     num_outputs = Y.shape[1]
     if num_latent_gps is None or num_outputs is None or num_latent_gps == num_outputs:
         return num_latent_gps or num_outputs

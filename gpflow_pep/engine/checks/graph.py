@@ -1,10 +1,11 @@
-"""Checks that only a running graph can make: of values, and of the derivatives in use.
+"""Checks that only a running graph can make: of values, and of requested derivatives.
 
 Sites at their fixed point are computed without a record for differentiation. The energy
-is stationary in them, so that its first derivative needs none. Every other derivative
-in a hyperparameter does: that of predictions, and all higher ones of the energy. Some
-are known (:mod:`gpflow_pep.engine.sites.implicit`); all others are refused where they
-are asked for, instead of being wrong.
+is stationary in the sites, so its first derivative does not need this record. All other
+derivatives in a hyperparameter need it: derivatives of predictions, and higher
+derivatives of the energy. Some are computed in another way
+(:mod:`gpflow_pep.engine.sites.implicit`). All others raise an error when they are
+requested, instead of being wrong.
 """
 
 import re
@@ -21,10 +22,10 @@ from ..refusals import message, refusal
 
 
 def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
-    """Let a value pass if it is finite, else stop, as :func:`require` does, with a
-    remedy.
+    """Return a value if it is finite; otherwise stop with a remedy, like
+    :func:`require`.
     """
-    finite = tf.reduce_all(tf.math.is_finite(value))
+    finite = _all(tf.math.is_finite(value))
     if tf.executing_eagerly() and bool(finite):
         return tf.identity(value)
     text = message(quantity, "NaN or infinity", "finite numbers", advice)
@@ -32,19 +33,25 @@ def require_finite(value: tf.Tensor, quantity: str, advice: str) -> tf.Tensor:
         return tf.identity(value)
 
 
+def _all(condition: tf.Tensor) -> tf.Tensor:
+    """Whether a condition holds everywhere."""
+    return condition if condition.shape.rank == 0 else tf.reduce_all(condition)
+
+
 def require(
     condition: tf.Tensor, message: str, *numbers: tf.Tensor
 ) -> list[tf.Operation]:
-    """Stop with a message where a condition does not hold.
+    """Stop with a message if a condition does not hold.
 
-    :param message: What was got, what was expected, what to do.
-    :param numbers: They are printed after the message, the first ten of each.
-    :return: What a graph must run first.
+    :param message: The message: what was got, what was expected, and what to do.
+    :param numbers: Tensors that are printed after the message, the first ten numbers of
+        each.
+    :return: The operations that a graph must run first.
     :raises ValueError: In eager mode; a compiled graph stops with TensorFlow's
-        ``InvalidArgumentError`` and the same message. XLA cannot stop: there it passes.
+        ``InvalidArgumentError`` and the same message. Under XLA there is no error.
     """
     if not tf.executing_eagerly():
-        # tf.debugging.Assert makes a branch of it, to copy the numbers only where it
+        # tf.debugging.Assert makes a branch, so that numbers are copied only if it
         # stops.
         text = tf.constant(message)
         return [
@@ -57,11 +64,11 @@ def require(
 
 
 def read_powers(alpha: Parameter) -> tf.Tensor:
-    """Read powers that may have been assigned past the check of the model; stop if one
-    is wrong.
+    """Read powers that may have been assigned without the check of the model; stop if
+    one is wrong.
     """
     value = tf.convert_to_tensor(alpha)
-    inside = tf.reduce_all((value >= 0.0) & (value <= 1.0))
+    inside = _all((value >= 0.0) & (value <= 1.0))
     remedy = "Assign another power: model.alpha = 0.5. Got:"
     text = message("alpha", "a value outside [0, 1]", "none", remedy)
     with tf.control_dependencies(require(inside, text, value)):
@@ -71,10 +78,10 @@ def read_powers(alpha: Parameter) -> tf.Tensor:
 def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
     """Check that there is one power, or one for each factor.
 
-    :param num_factors: How many factors there are; a tensor where a graph computes it.
-    :param factor: What a factor is, "row" or "block".
-    :return: The power of each factor, or of all [1].
-    :raises ValueError: If there is another number of them, or one is outside [0, 1];
+    :param num_factors: The number of factors; a tensor if a graph computes it.
+    :param factor: The kind of factor, "row" or "block".
+    :return: The power of each factor, or one power [1] for all.
+    :raises ValueError: If there is another number of powers, or one is outside [0, 1];
         see :func:`require`.
     """
     value = read_powers(alpha)
@@ -103,15 +110,16 @@ def check_alpha(alpha: Parameter, num_factors: Any, factor: str) -> tf.Tensor:
 def refuse_derivatives(
     values: Any, sources: Sequence[TensorType], quantity: str
 ) -> Any:
-    """Let constants pass that are functions of others, with a gradient that refuses.
+    """Return constants that are functions of other tensors, with a gradient that raises
+    an error.
 
-    A tape calls it where it watches a source, whatever its user wants. The gradient of
-    a compiled function is made for all results: zero arrives for those without a share
-    in what is wanted.
+    A tape calls this gradient whenever it watches a source, even if the user does not
+    need it. The gradient of a compiled function is made for all results, and the
+    incoming gradient is 0 for results that are not needed.
 
-    :param sources: What they depend on: variables or tensors.
+    :param sources: The variables or tensors on which the values depend.
     :raises ValueError: While a derivative is computed, in eager mode or in the graph of
-        the values. The gradient of that graph stops as :func:`require` does.
+        the values. The gradient of that graph stops like :func:`require`.
     """
     expected = (
         "no such derivative, because the movement of sites at their fixed point with"
@@ -139,12 +147,12 @@ def differentiable(
     quantity: str,
     gradients: Callable[..., list[tf.Tensor]],
 ) -> Any:
-    """Let constants pass that are functions of others, with their gradient; higher
-    derivatives are refused, as :func:`refuse_derivatives` does.
+    """Return constants that are functions of other tensors, with a given gradient.
+    Higher derivatives raise an error, like :func:`refuse_derivatives`.
 
     :param sources: Variables.
-    :param gradients: From the gradients in the values, in the order of
-        ``tf.nest.flatten``, to those in the sources, constant.
+    :param gradients: A function from the gradients in the values, in the order of
+        ``tf.nest.flatten``, to constant gradients in the sources.
     """
 
     def refuse(_: Any) -> NoReturn:
@@ -167,7 +175,7 @@ def differentiable(
         upstream = tuple(map(tf.identity, upstream))
         for part in filter(tf.is_symbolic_tensor, upstream):
             part.op.pfor_converter = (
-                refuse  # GMRES may take another number of steps for each
+                refuse  # GMRES may need another number of steps for each
             )
         of_gradient = f"the gradient of {quantity}"
         return refuse_derivatives(
@@ -193,7 +201,7 @@ def _refusal(quantity: str, expected: str) -> ValueError:
 def _with_gradient(
     values: Any, sources: Sequence[TensorType], gradient: Callable[..., list[tf.Tensor]]
 ) -> Any:
-    """Let constants pass with a gradient in the sources."""
+    """Return constants with a gradient in the sources."""
 
     @tf.custom_gradient
     def constant(*_: tf.Tensor) -> tuple[list[tf.Tensor], Callable[..., Any]]:
@@ -204,14 +212,14 @@ def _with_gradient(
 
 
 def once_differentiable(value: tf.Tensor, quantity: str) -> tf.Tensor:
-    """Let a tensor pass whose first derivatives are right, and refuse all
-    higher ones.
+    """Return a tensor whose first derivatives are right. Higher derivatives raise an
+    error.
     """
 
     @tf.custom_gradient
     def same(value: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            # The gradient depends on what the value does.
+            # The gradient depends on the same tensors as the value.
             unit = tf.ones_like(upstream)
             return upstream * refuse_derivatives(
                 unit, [value], f"the gradient of {quantity}"
@@ -223,12 +231,14 @@ def once_differentiable(value: tf.Tensor, quantity: str) -> tf.Tensor:
 
 
 def _default_graph() -> tf.Graph | None:
-    """Find the graph that is being made; None in eager mode."""
+    """Return the graph that is being made; None in eager mode."""
     return None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
 
 
 def is_for_xla() -> bool:
-    """Whether XLA compiles what is computed: TensorFlow has no public name for that."""
+    """Whether XLA compiles the computation. TensorFlow has no public function for
+    this.
+    """
     in_xla: bool = GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
     return in_xla
 

@@ -2,22 +2,21 @@ r"""The Power EP energy of regression, in closed form.
 
 Bui, Yan & Turner (2017), sections 3.6 and 3.7; there the last term has the wrong sign
 and lacks the determinant. The energy is in :doc:`/theory`; here P outputs share
-:math:`\bar K`. Since
-:math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b|
-+ \log|I + \alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|`,
-its last logarithm comes :math:`\alpha + (1 - \alpha) = 1` times :math:`1/\alpha` in
-all, and one function with a finite limit, :func:`log1p_over_power`, holds everything
-that depends on :math:`\alpha`. The rows enter by sums only: :class:`RowSums`.
+:math:`\bar K`. Since :math:`\log|\alpha_b D_b + \Sigma_b| = \log|\Sigma_b| + \log|I +
+\alpha_b \Sigma_b^{-1/2} D_b \Sigma_b^{-1/2}|`, the factor of the last logarithm is
+:math:`\alpha + (1 - \alpha) = 1` times :math:`1/\alpha`, and one function with a finite
+limit, :func:`log1p_over_power`, contains everything that depends on :math:`\alpha`. The
+energy depends on the rows only through sums: :class:`RowSums`.
 
-Where targets are missing each output has a set of rows of its own, a precision
-:math:`B_p` of its own, and the energy is the sum of those of separate models.
+If targets are missing, each output has its own set of rows and its own precision
+:math:`B_p`, and the energy is the sum of the energies of separate models.
 
 **Leave-one-out densities.** A row that is observed with precision :math:`\beta_n` given
-u has the site :math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. Removed as a whole from q
-it leaves the moments :math:`m_n^{-}, s_n^{-}` of :math:`h_n`, and
-:math:`\log p(y_n | y_{-n}) \approx \log N(r_n; m_n^{-}, s_n^{-} + d_n + \sigma_n^2)`,
-which at :math:`\alpha = 1` is exact for FITC's model. A target that was not observed
-has no site: its moments come from all others.
+u has the site :math:`\tau_n = \beta_n, \nu_n = \beta_n r_n`. If the whole site is
+removed from q, :math:`h_n` has the moments :math:`m_n^{-}, s_n^{-}`, and :math:`\log
+p(y_n | y_{-n}) \approx \log N(r_n; m_n^{-}, s_n^{-} + d_n + \sigma_n^2)`, which at
+:math:`\alpha = 1` is exact for FITC's model. A missing target has no site; its moments
+come from all other targets.
 """
 
 from typing import Any, NamedTuple
@@ -43,8 +42,8 @@ from ..sites.posterior import (
 
 
 class RowSums(NamedTuple):
-    r"""What the energy needs of the data. A tilde means whitened by the noise of the
-    row or block, :math:`\Sigma_b + \alpha_b D_b = C_b C_bᵀ`:
+    r"""The sums over data in the energy. A tilde means whitened by the noise of the row
+    or block, :math:`\Sigma_b + \alpha_b D_b = C_b C_bᵀ`:
     :math:`\tilde A_b = A_b C_b^{-T}`, :math:`\tilde r_b = C_b^{-1} r_b`.
     """
 
@@ -62,14 +61,17 @@ class RowSums(NamedTuple):
 
 
 class ProjectedRows(NamedTuple):
-    """Rows as the sums take them: each a factor, or B blocks of S with N = B S."""
+    """Rows in the form for the sums: each row a factor, or B blocks of S rows with N =
+    B S.
+    """
 
     A: tf.Tensor
     """[1, M, N], the rows projected on the whitened inducing variables, block after
     block.
     """
     D: tf.Tensor
-    """Residual prior variance of each row, [N], or covariance of each block, [B, S, S].
+    """Residual prior variance of each row, [N], or covariance of each block, [B, S,
+    S].
     """
     noise: tf.Tensor  #: [N] or [B, S], noise variances.
     alpha: tf.Tensor  #: The power of each factor, or [1], of all.
@@ -96,7 +98,7 @@ def _project_single_rows(
     [N]. NaN in Y is one in r, and in all sums, or with gaps a target that is missing.
     """
     X, Y, alpha = rows
-    A, d = parts.project(W, X)
+    A, d, _ = parts.project(W, X)
     if has_gaps:
         observed = ~tf.math.is_nan(Y)
         r, noise = parts.observe(X, tf.where(observed, Y, tf.zeros_like(Y)))
@@ -123,7 +125,8 @@ def _project_blocks(parts: Parts, rows: Any, W: tf.Tensor) -> ProjectedRows:
     r, noise = parts.observe(flat_X, flat_Y)
     r = tf.reshape(r, [num_blocks, size, Y.shape[-1]])
     noise = tf.reshape(noise, [num_blocks, size])
-    (A, D), weight = parts.project_blocks(W, X), tf.cast(member, X.dtype)
+    A, D, _ = parts.project_blocks(W, X)
+    weight = tf.cast(member, X.dtype)
     return ProjectedRows(
         A * tf.reshape(weight, [-1]),
         D * weight[:, :, None] * weight[:, None, :],
@@ -137,7 +140,7 @@ def row_precision(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
     """Compute the precision with which each row is observed: C⁻² of a block of one row,
     [N].
     """
-    return 1.0 / (noise + alpha * d)
+    return tf.math.reciprocal(noise + alpha * d)
 
 
 def row_logdet(d: tf.Tensor, noise: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
@@ -159,16 +162,20 @@ def _sums_by_precision(
     """
     tau = tf.expand_dims(precision, 1)
     if weight is None:
-        num_rows = tf.cast(r.shape[1] or tf.shape(r)[1], r.dtype)
+        logdet = tf.reduce_sum(logdet)
+        if r.shape[1] != 1:
+            logdet *= tf.cast(tf.shape(r)[1], r.dtype)
+        by_output = tf.expand_dims(precision, 0)
     else:
         tau = tau * weight
-        num_rows = tf.reduce_sum(weight, axis=1)
+        logdet = tf.reduce_sum(tf.reduce_sum(weight, axis=1) * logdet)
+        by_output = tf.transpose(tau)
     weighted = r * tau
     moments = tf.matmul(A, tf.expand_dims(weighted, 0))
     return RowSums(
-        Natural(gram(A, tf.transpose(tau)), _by_output(moments)),
+        Natural(gram(A, by_output), _by_output(moments)),
         tf.reduce_sum(r * weighted),
-        tf.reduce_sum(num_rows * logdet),
+        logdet,
     )
 
 
@@ -219,6 +226,8 @@ def _sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
 
 def _by_output(moments: tf.Tensor) -> tf.Tensor:
     """Make [P, M, 1] of [1, M, P]."""
+    if moments.shape[-1] == 1:
+        return moments
     return tf.transpose(moments, [2, 1, 0])
 
 
@@ -249,7 +258,7 @@ def sums_with_slack(
     :math:`Q + \Sigma + cI`, too.
     """
     X, Y = rows
-    A, d = parts.project(W, X)
+    A, d, _ = parts.project(W, X)
     r, noise = parts.observe(X, Y)
     noise += slack
     return tf.reduce_sum(d), _sums_by_precision(A, 1.0 / noise, r, tf.math.log(noise))

@@ -69,17 +69,17 @@ from .point import energy_by
 
 
 def energy(problem: SiteProblem, fixed_point: FixedPoint) -> tf.Tensor:
-    """Compute the energy at a fixed point, see this module; it can be differentiated
-    once.
+    """Compute the energy at a fixed point, which can be differentiated once; see this
+    module.
     """
     parts, (q, tilted, h, *_) = problem.parts, fixed_point.extra
 
     def chunk_terms(
         piece: Any, W: tf.Tensor, mixing: tf.Tensor, *projection: tf.Tensor
     ) -> tf.Tensor:
-        """Compute something that has the derivatives of what the rows contribute."""
+        """Compute a number that has the derivatives of the contribution of the rows."""
         X, (sites, tilted, h, alpha) = piece
-        A, D = Projection(*projection) if projection else parts.project(W, X)
+        A, D, _ = Projection(*projection) if projection else parts.project(W, X)
         d = tf.transpose(D)
         rows = row_sites(mixing, sites, d, alpha)
         change = _of_posterior(A, rows, q, h)
@@ -123,9 +123,8 @@ def _of_posterior(
             num_latents = int(A.shape[0])
             weights = tf.transpose(T, [1, 2, 0])
             all_v = tf.shape(covariance)[0]
-            blocks = tf.split(
-                covariance, num_latents
-            )  # the rows of each latent function
+            # The rows of each latent function.
+            blocks = tf.split(covariance, num_latents)
             weighted = (
                 tf.reshape(A * weights[k][:, None, :], [all_v, -1])
                 for k in range(num_latents)
@@ -262,7 +261,7 @@ def sum_mixed_rows(
     :param noise: Noise variances of the outputs at some rows, [N, P] or [N, 1].
     """
     X, Y, alpha = rows
-    A, D = parts.project(W, X)
+    A, D, _ = parts.project(W, X)
     d, (observed, r) = tf.transpose(D), parts.observed_residual(X, Y)
     variance = noise(X) + tf.zeros_like(r)
     tau = tf.where(observed, 1.0 / variance, tf.zeros_like(r))

@@ -67,17 +67,15 @@ KEPT_MATRICES = 4
 def energy(
     problem: SiteProblem, fixed_point: FixedPoint, scale: float = 1.0
 ) -> tf.Tensor:
-    """Compute the energy of some rows, see this module.
+    """Compute the energy of some rows; see this module.
 
     :param fixed_point: Their sites with what belongs to them, constant for
         differentiation. Where other rows have sites in q too, these stand for a part of
         all.
     """
-    q, (_, delta1, delta2), parts = (
-        fixed_point.extra.q,
-        fixed_point.extra.tilted,
-        problem.parts,
-    )
+    q = fixed_point.extra.q
+    _, delta1, delta2 = fixed_point.extra.tilted
+    parts = problem.parts
     covariance = tf.matmul(q.W, q.W, transpose_a=True)
     w = q.w
     by_variance = 0.5 * (
@@ -86,25 +84,24 @@ def energy(
     slope = fixed_point.sites.nu - fixed_point.sites.tau * fixed_point.marginals.m
 
     def chunk_terms(piece: Any, W: tf.Tensor, *projection: tf.Tensor) -> tf.Tensor:
-        """Compute something that has the derivatives of what the rows contribute."""
+        """Compute a number that has the derivatives of the contribution of the rows."""
         X, (slope, tau, delta1, by_variance) = piece
-        A, D = Projection(*projection) if projection else parts.project(W, X)
-        d = tf.stop_gradient(tf.transpose(D))
-        mean = parts.mean(X)
-        prior = parts.variance(X)
+        rows = Projection(*projection) if projection else parts.project(W, X)
+        d = tf.stop_gradient(tf.transpose(rows.D))
         by_d = tf.where(d > 0.0, by_variance, tf.zeros_like(by_variance))
-        change = tf.reduce_sum(delta1 * mean + by_d * prior)
+        change = tf.reduce_sum(
+            delta1 * parts.mean(X) + by_d * tf.transpose(rows.variance)
+        )
         by_A = _projection_gradient_only(
-            A, covariance, w, *map(tf.transpose, (slope, tau, by_d))
+            rows.A, covariance, w, tf.stack([slope, tau, by_d])
         )
         return change + by_A
 
     rows = slope, fixed_point.sites.tau, delta1, by_variance
     value = energy_by(chunk_terms, problem, fixed_point, rows, scale=scale)
     if problem.memory is not None:
-        of_all = covariance + tf.zeros_like(
-            w
-        )  # it may be one for several latent functions
+        # It may be one for several latent functions.
+        of_all = covariance + tf.zeros_like(w)
         value += problem.memory.log_scale
         value -= 0.5 * _gradient_only(tf.reduce_sum(of_all * problem.memory.natural.G))
     return checks.once_differentiable(value, "log Z")
@@ -126,10 +123,8 @@ def energy_by(
     :param rows: What it needs of each row.
     :param shared: Tensors that it needs, in which it is differentiated too.
     """
-    (sites, (m, s), extra, _), power = (
-        fixed_point,
-        tf.expand_dims(problem.rows.alpha, 1),
-    )
+    sites, (m, s), extra, _ = fixed_point
+    power = tf.expand_dims(problem.rows.alpha, 1)
     chunk_size, keep_all = problem.plan(KEPT_MATRICES)
     chunk_size = chunks.ALL_ROWS if problem.projection else chunk_size
     change = chunks.sum_over_chunks(
@@ -145,11 +140,8 @@ def energy_by(
             tf.cast(tf.reduce_sum(by * v), problem.W.dtype) for by, v in pairs
         ]
         change += tf.add_n(by_likelihood)
-    of_cavity = cavity(fixed_point.marginals, sites, power)
     slope = sites.nu - sites.tau * m
-    terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(
-        s, slope, sites.tau, of_cavity.e, power
-    )
+    terms = tf.reduce_sum(extra.tilted.ell) + _site_terms(s, slope, sites.tau, power)
     terms = sum(tf.nest.flatten(extra.joint), terms)
     known = [] if problem.memory is None else [problem.memory.natural]
     of_mean = terms_of_mean(extra.q.w, known)
@@ -210,23 +202,20 @@ def _gradients_or_zeros(
 
 
 def _projection_gradient_only(
-    A: tf.Tensor,
-    covariance: tf.Tensor,
-    w: tf.Tensor,
-    slope: tf.Tensor,
-    tau: tf.Tensor,
-    by_d: tf.Tensor,
+    A: tf.Tensor, covariance: tf.Tensor, w: tf.Tensor, rows: tf.Tensor
 ) -> tf.Tensor:
     r"""
     0 with the derivatives of the energy in A, those by way of :math:`d = k - |A|^2`
     among them.
+
+    :param rows: [3, N, L]: :math:`\nu - \tau m`, :math:`\tau` and the derivative in d.
     """
 
     @tf.custom_gradient
     def zero(A: tf.Tensor) -> "tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]":
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            parts = (tf.expand_dims(part, 1) for part in (slope, tau, by_d))
-            first, second, third = (upstream * part for part in parts)
+            of_latents = tf.expand_dims(tf.transpose(upstream * rows, [0, 2, 1]), 2)
+            first, second, third = tf.unstack(of_latents)
             by_A = first * w - second * tf.matmul(covariance, A) - (2.0 * third) * A
             return sum_like(by_A, A)
 
@@ -285,7 +274,7 @@ def _gradient_only(value: tf.Tensor) -> tf.Tensor:
 
 
 def _site_terms(
-    s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, e: tf.Tensor, alpha: tf.Tensor
+    s: tf.Tensor, slope: tf.Tensor, tau: tf.Tensor, alpha: tf.Tensor
 ) -> tf.Tensor:
     r"""Compute :math:`\tfrac12 \sum_{nl} [\alpha s (\nu - \tau m)^2 / e
     - \log(1 - \alpha \tau s) / \alpha]`.
@@ -293,9 +282,9 @@ def _site_terms(
     :param slope: :math:`\nu - \tau m`, of the log site where q has its mean; all are
         [N, L].
     """
-    return 0.5 * tf.reduce_sum(
-        alpha * s * tf.square(slope) / e - log1p_over_power(-tau * s, alpha)
-    )
+    tau_s = tau * s
+    of_slope = alpha * s * tf.square(slope) / (1.0 - alpha * tau_s)
+    return 0.5 * tf.reduce_sum(of_slope - log1p_over_power(-tau_s, alpha))
 
 
 def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
@@ -304,7 +293,7 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
     differentiable to any order in both, in memory for several M x N matrices.
     """
     parts, (X, Y, alpha), memory = problem.parts, problem.rows, problem.memory
-    A, D = problem.project(X, problem.projection or ())
+    A, D, _ = problem.project(X, problem.projection or ())
     q = posterior_factor(add_memory(sites_of_rows(A, sites), memory))
     m, s = marginals(A, q)
     moments = Marginals(m, s + tf.zeros_like(m))
@@ -317,7 +306,7 @@ def _energy_of(problem: SiteProblem, sites: Sites) -> tf.Tensor:
         log_power_expectation(parts.likelihood, X, mean, variance, Y, alpha)
     )
     slope = sites.nu - sites.tau * m
-    value += _site_terms(moments.s, slope, sites.tau, of_cavity.e, power)
+    value += _site_terms(moments.s, slope, sites.tau, power)
     value += terms_of_mean(q.w, [] if memory is None else [memory.natural]) - log_root(
         q
     )

@@ -1,5 +1,4 @@
-r"""Power EP energies whose sites are tied: nothing in them grows with the number of
-rows.
+r"""Power EP energies with tied sites, whose size does not grow with the number of rows.
 
 Villacampa-Calvo & Hernández-Lobato (2020), sections 3.2 to 3.4. Everything is in
 whitened coordinates v with the prior N(0, I), where :math:`q = N(m, S)` for each latent
@@ -184,7 +183,7 @@ def _factor(
 
 
 class TiedEnergy(NamedTuple):
-    """What an energy with tied sites needs beside the likelihood."""
+    """The parts of an energy with tied sites apart from the likelihood."""
 
     #: The Gaussian under which the tilted integral of every row is taken.
     cavity: WhitenedGaussian
@@ -212,8 +211,8 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
     :math:`G(q) - G(\text{prior}) + \sum_n [\ell_n + (G(q^c) - G(q)) / \alpha]` with the
     log-normaliser :math:`G = \tfrac12 \log|S| + \tfrac12 mᵀ S^{-1} m`.
 
-    :param q: The approximate posterior. The cavity is proper for any; its factors are
-        where :math:`I - S` is positive semi-definite.
+    :param q: The approximate posterior. The cavity is proper for any q. The factors are
+        proper if :math:`I - S` is positive semi-definite.
     """
     dtype = q.q_mu.dtype
     power = tf.convert_to_tensor(alpha, dtype) / tf.convert_to_tensor(num_data, dtype)
@@ -229,10 +228,10 @@ def apep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEn
 def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
     r"""Compute the energy of approximate reparameterised Power EP (equation 9).
 
-    It is the limit of many rows, where the cavity is q itself:
+    It is the limit of many rows, in which the cavity is q itself:
     :math:`\log Z = \sum_n \ell_n(q) - \mathrm{KL}[q \| \text{prior}]`. For the
-    parameters see :func:`apep`; ``alpha`` and ``num_data`` enter by the sum over rows
-    only.
+    parameters see :func:`apep`; ``alpha`` and ``num_data`` are used only in the sum
+    over rows.
     """
     del alpha, num_data
     return TiedEnergy(q, -gauss_kl(*q))
@@ -242,9 +241,8 @@ def arpep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedE
 def rpapep(q: WhitenedGaussian, alpha: TensorType, num_data: TensorType) -> TiedEnergy:
     r"""Compute the energy of refined prior approximate Power EP (equation 10).
 
-    The prior is one factor more, whose own tilted integral is Gaussian: q is the
-    product of N + 1 equal ones, see :doc:`/many_rows`. For the parameters see
-    :func:`apep`.
+    The prior is a further factor, whose tilted integral is Gaussian: q is the product
+    of N + 1 equal factors; see :doc:`/many_rows`. For the parameters see :func:`apep`.
     """
     alpha = tf.convert_to_tensor(alpha, q.q_mu.dtype)
     fraction = alpha / (tf.convert_to_tensor(num_data, q.q_mu.dtype) + 1.0)

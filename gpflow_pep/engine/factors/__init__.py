@@ -1,7 +1,8 @@
-"""Tilted integrals: one factor to a power under a Gaussian, for every likelihood.
+"""Tilted integrals: the integral of one factor to a power under a Gaussian, for every
+likelihood.
 
-What is special about a likelihood is registered in a file of its own. Every file of
-this folder is imported, so that a new one needs no other change.
+Everything that is special about a likelihood is registered in its own file. All files
+of this folder are imported, so a new file does not need other changes.
 """
 
 import importlib

@@ -10,20 +10,21 @@ from ..numerics.quadrature import Structure
 from .generic import ScalarFactor
 from .moments import Support, scalar_factor, support
 
-#: GPflow clips the targets so far from 0 and 1; it has no name there.
+#: GPflow clips targets at this distance from 0 and 1. The constant does not have a name
+#: in GPflow.
 _CLIP = 1e-6
 
 
 def _peak(likelihood: Beta, Y: Tensor, scale: Tensor, alpha: Tensor) -> Structure:
-    """Where the mean meets the target, and how narrow a large scale makes the peak
-    there.
+    """Return where the mean equals the target, and the width of the peak there, which
+    is narrow for a large scale.
     """
     y = tf.clip_by_value(Y, 2e-3, 1.0 - 2e-3)
     if likelihood.invlink is inv_probit:
         place = tf.math.ndtri(y)
         slope = tf.exp(-0.5 * place**2) / np.sqrt(2.0 * np.pi)
     else:
-        # The logit; for other links between 0 and 1 it is near enough.
+        # The logit, which is near enough for other links between 0 and 1.
         place = tf.math.log(y) - tf.math.log1p(-y)
         slope = y * (1.0 - y)
     width = 1.0 / tf.sqrt(1.0 + alpha * scale * slope**2 / (y * (1.0 - y)))

@@ -1,17 +1,17 @@
-r"""Likelihoods of classes: the probability of each, what several share, and those of
+r"""Likelihoods of classes: probabilities of classes, common parts, and likelihoods of
 two classes.
 
 The squeezed probit, :math:`p = \epsilon + (1 - 2 \epsilon) \Phi(\pm f)`, is what most
-classifiers use, and its tilted integrals are most of the time of a sweep. Beside the
-general rule of :mod:`gpflow_pep.engine.numerics.quadrature`, these place their nodes
-evenly, which costs next to nothing, and need fewer of them: :math:`p^\alpha` is
-constant but for a step of fixed width, and a multiple of :math:`\Phi`, whose
-expectation is known, has the same ends. What is left to integrate is a bump. Nodes
-cover the bump where the Gaussian is wide beside it, and the Gaussian where it is not.
+classifiers use, and its tilted integrals take most of the time of a sweep. Unlike the
+general rule of :mod:`gpflow_pep.engine.numerics.quadrature`, this rule has evenly
+spaced nodes, which cost nearly nothing, and needs fewer of them: :math:`p^\alpha` is
+constant except for a step of fixed width, and a multiple of :math:`\Phi`, whose
+expectation is known, has the same ends. The difference is a bump, which is integrated.
+Nodes cover the bump if the Gaussian is wider than the bump, and otherwise the Gaussian.
 
-Where all rows have one power and the floor is GPflow's, the bump is one function for
-all: it is written as a sum of Gaussians once, whose integrals are a matrix product.
-That takes a third of the time.
+If all rows have one power and the floor is GPflow's, the bump is the same function for
+all rows. It is then written once as a sum of Gaussians, whose integrals are a matrix
+product. This takes a third of the time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ from tensorflow import Tensor
 from ..numerics import chunks
 from ..numerics.power import expm1_over_power, fast_log1p_over_power, log1p_over_power
 from ..numerics.quadrature import REACH, Structure
-from .generic import ScalarFactor, bounded_log, find_narrow
+from .generic import ScalarFactor, bounded_log, find_narrow, sum_columns
 from .moments import (
     Layout,
     Support,
@@ -46,7 +46,7 @@ from .moments import (
     whole_numbers,
 )
 
-#: Of which integrals are computed at a time, a row for each class.
+#: The number of rows whose integrals are computed at a time, with a row for each class.
 _ROWS = 10_000
 
 
@@ -60,14 +60,14 @@ def class_probabilities(
 ) -> Tensor:
     """Compute the probability of each class: its tilted integral at power 1.
 
-    All classes are computed at once, so many rows at a time that memory does not grow
+    All classes are computed at once, in chunks of rows, so that memory does not grow
     with C.
 
-    :param likelihood: Of classes 0 to C - 1.
-    :param X: Inputs, as the model takes them.
-    :param Fmu: The mean of the latent functions there.
-    :param Fvar: Their variance.
-    :param num_classes: C.
+    :param likelihood: A likelihood of classes 0 to C - 1.
+    :param X: The inputs of the model.
+    :param Fmu: The means of the latent functions at these inputs.
+    :param Fvar: The variances of the latent functions.
+    :param num_classes: The number of classes, C.
     """
 
     of_all_classes = traits(likelihood).probabilities
@@ -91,7 +91,7 @@ def class_probabilities(
 def moments_of_labels(
     likelihood: Likelihood, num_classes: int, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
-    """Compute the moments of labels 0 to C - 1, of one latent function each, [..., N,
+    """Compute the moments of labels 0 to C - 1, each with one latent function, [..., N,
     P].
     """
     shape = tf.shape(Fmu)
@@ -109,9 +109,9 @@ def moments_of_labels(
 
 
 def register_classes(kind: type[Likelihood], **others: Any) -> None:
-    """Register likelihoods of a class for each latent function, which compare these.
+    """Register a likelihood that compares latent functions, one for each class.
 
-    :param others: Traits that they have beside those.
+    :param others: Further traits of the likelihood.
     """
 
     def count(likelihood: Likelihood) -> int:
@@ -135,37 +135,38 @@ def register_classes(kind: type[Likelihood], **others: Any) -> None:
     traits.register(kind)(of_likelihood)
 
 
-#: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``; it has no name there.
+#: GPflow's probit link is ``_SQUEEZE + (1 - 2 _SQUEEZE) Phi(f)``. The constant does not
+#: have a name in GPflow.
 _SQUEEZE = 1e-3
-#: Enough for the squeeze of GPflow.
+#: The number of nodes, which is enough for GPflow's squeeze.
 _NUM_NODES = 48
 
 #: A Gaussian of smaller standard deviation than this is narrow.
 _NARROW = 0.7
-#: With one bump for all rows: how many Gaussians it is a sum of, and their standard
-#: deviation in units of the distance between them. Wider ones have weights of more than
-#: float64 can cancel, narrower or fewer ones cannot follow the bump. Errors of the
-#: integral are below 1e-10.
+#: With one bump for all rows: the number of Gaussians in the sum, and their standard
+#: deviation in units of the distance between them. The weights of wider Gaussians are
+#: too large to cancel in float64, and narrower or fewer Gaussians cannot follow the
+#: bump. Errors of the integral are below 1e-10.
 _NUM_PLACES = 112
 _WIDTH = 1.5
-#: Means beyond this are taken to be there: no place is near.
+#: Means beyond this are moved here, because no Gaussian of the sum is near.
 _FARTHEST = 1e15
-#: The bump ends so far from where Phi meets the floor, and from 0: there it is 1e-10 of
-#: its height.
+#: The bump ends at this distance from the point where Phi meets the floor, and from 0.
+#: There it has 1e-10 of its height.
 _BELOW_FLOOR = 4.6
 _ABOVE_ZERO = 6.2
-#: Stands for a variance of 0.
+#: Replaces a variance of 0.
 _SMALLEST_VARIANCE = 1e-30
 _LOGITS = (tf.sigmoid, tf.math.sigmoid, tf.nn.sigmoid)
 
 
 def signs(Y: Tensor) -> Tensor:
-    """+1 where the label is 1, else -1, as GPflow reads labels."""
+    """Return +1 if the label is 1, otherwise -1, as GPflow reads labels."""
     return tf.where(tf.equal(Y, 1.0), tf.ones_like(Y), -tf.ones_like(Y))
 
 
 def normal_cdf(x: Tensor) -> Tensor:
-    r"""Compute :math:`\Phi(x)` to all digits of small values too."""
+    r"""Compute :math:`\Phi(x)` to full relative precision, also for small values."""
     return 0.5 * tf.math.erfc(x * -np.sqrt(0.5))
 
 
@@ -182,7 +183,7 @@ def _bernoulli(
         return scalar_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     if alpha.shape[0] == 1:
         power = tf.expand_dims(alpha, 1)
-        return tf.reduce_sum(_with_one_bump(signs(Y) * Fmu, Fvar, power), axis=-1)
+        return sum_columns(_with_one_bump(signs(Y) * Fmu, Fvar, power))
     epsilon = tf.constant(_SQUEEZE, Fmu.dtype)
     terms = squeezed_probit_log_power_expectation(
         Fmu, Fvar, Y, epsilon, alpha[:, None], _NUM_NODES
@@ -191,8 +192,8 @@ def _bernoulli(
 
 
 def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
-    r"""Compute the same as :func:`squeezed_probit_log_power_expectation` for one power
-    of all rows.
+    r"""Compute :func:`squeezed_probit_log_power_expectation` if all rows have one
+    power.
 
     With :math:`g = (p^\alpha - 1) / \alpha`, whose ends are a and a + b, it is
     :math:`E[g] = a + b \Phi(m / \sqrt{1 + v}) + \int N(f; m, v) R(f) df`, where
@@ -207,20 +208,34 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
     b = high - low
     weights = tf.matmul(tf.constant(inverse), g - (low + b * tf.constant(cdf)))
     low, b, weights = (tf.cast(values, mean.dtype) for values in (low, b, weights))
-    mixed = _mixed(
-        places, weights, mean, variance + width**2, tf.reduce_any(alpha < 1.0)
-    )
-    excess = low + b * normal_cdf(mean / tf.sqrt(1.0 + variance)) + mixed
-    return fast_log1p_over_power(excess, alpha)
+    wider = variance + width**2
+    moments = _mixed(places, weights, mean, wider, tf.reduce_any(alpha < 1.0))
+    deviation = tf.sqrt(1.0 + variance)
+    z = mean / deviation
+    excess = low + b * normal_cdf(z) + moments[0]
+
+    @tf.custom_gradient
+    def integral(mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        # What gives the value has given the derivatives too.
+        def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
+            share = upstream / (1.0 + alpha * excess)
+            density = (b * np.sqrt(0.5 / np.pi)) * tf.exp(-0.5 * z * z) / deviation
+            by_mean, by_variance = _slopes(moments, mean, wider)
+            by_variance -= 0.5 * density * z / deviation
+            return share * (by_mean + density), share * by_variance
+
+        return fast_log1p_over_power(excess, alpha), gradient
+
+    return integral(mean, variance)
 
 
 @cache
 def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray, AnyNDArray]:
-    """Choose the Gaussians that the bump is a sum of.
+    """Choose the Gaussians whose sum is the bump.
 
-    :return: Their means, [Q, 1], and standard deviation; :math:`\\log p` at the lower
-        end, at the means and at the upper end, [Q + 2, 1]; :math:`\\Phi` at the means,
-        and what makes weights of the values there, [Q, Q].
+    :return: Their means, [Q, 1], and their standard deviation; :math:`\\log p` at the
+        lower end, at the means and at the upper end, [Q + 2, 1]; :math:`\\Phi` at the
+        means; and the matrix that converts the values there to weights, [Q, Q].
     """
     start = float(scipy.special.ndtri(_SQUEEZE)) - _BELOW_FLOOR
     places = np.linspace(start, _ABOVE_ZERO, _NUM_PLACES)[:, None]
@@ -235,8 +250,12 @@ def _gaussians() -> tuple[AnyNDArray, float, AnyNDArray, AnyNDArray, AnyNDArray]
 
 def _mixed(
     places: AnyNDArray, weights: Tensor, mean: Tensor, variance: Tensor, needed: Tensor
-) -> Tensor:
-    """Sum Gaussians at places that all rows share, weighted: a matrix product."""
+) -> list[Tensor]:
+    """Compute weighted sums of Gaussians at places that all rows share, by a matrix
+    product.
+
+    :return: The sum, and the same with the places, and with their squares, as factors.
+    """
     m, v = (
         tf.reshape(tf.stop_gradient(moment), [-1, 1]) for moment in (mean, variance)
     )
@@ -244,8 +263,8 @@ def _mixed(
     x = tf.constant(places, m.dtype)
 
     def density() -> Tensor:
-        """Of each row at the places, [NL, Q]: a matrix product makes the squares of
-        differences.
+        """Compute the density of each row at the places, [NL, Q]. The squares of
+        differences are a matrix product.
         """
         of_rows = [
             -0.5 / v,
@@ -271,32 +290,23 @@ def _mixed(
         return tf.cond(needed, lambda: tf.matmul(density(), weights), zeros), gradient
 
     def three(weights: Tensor, mean: Tensor, variance: Tensor) -> list[Tensor]:
-        """With the powers 0, 1 and 2 of the places."""
+        """Compute the sums with the powers 0, 1 and 2 of the places as factors."""
         powers = tf.concat([weights, weights * x, weights * tf.square(x)], axis=1)
         return tf.split(sums(powers, mean, variance), 3, axis=1)
 
     shape = tf.shape(mean)
     mean, variance = (tf.reshape(moment, [-1, 1]) for moment in (mean, variance))
     moments = three(tf.stop_gradient(weights), mean, variance)
-
-    @tf.custom_gradient
-    def zeroth(mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        # The product that gives the value has given the derivatives too.
-        def gradient(upstream: Tensor) -> list[Tensor]:
-            return [upstream * by for by in _slopes(moments, mean, variance)]
-
-        return tf.identity(moments[0]), gradient
-
-    return tf.reshape(zeroth(mean, variance), shape)
+    return [tf.reshape(moment, shape) for moment in moments]
 
 
 def _slopes(
     moments: Iterable[Tensor], mean: Tensor, variance: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Differentiate a sum of Gaussian densities at some places in their mean and
+    """Compute the derivatives of a sum of Gaussian densities at some places in mean and
     variance.
 
-    :param moments: The sum, and the same with the places, and with their squares, as
+    :param moments: The sum, and the sums with the places and with their squares as
         factors.
     """
     zeroth, first, second = moments
@@ -325,13 +335,13 @@ def squeezed_probit_log_power_expectation(
               + \int N(f; m, v) \, [g(f) - a - b \Phi(\pm f)] \, df, \\
        \ell &= \log r + \tfrac{1}{\alpha} \log(1 + \alpha E[g]),
 
-    where b is the difference of the two ends of g, and a its lower end, or, where the
-    Gaussian is narrow, what makes the integrand 0 at the mean. At :math:`\alpha = 1`
-    the integrand is 0.
+    where b is the difference of the two ends of g, and a its lower end. If the Gaussian
+    is narrow, a is the number with which the integrand is 0 at the mean. At
+    :math:`\alpha = 1` the integrand is 0.
 
-    :param Y: Labels, [N, L] as the moments; the upper sign is that of label 1.
+    :param Y: Labels, [N, L] like the moments. The upper sign belongs to label 1.
     :param epsilon: :math:`\epsilon`, in (0, 1/2).
-    :param num_nodes: Nodes of the rule; a smaller :math:`\epsilon` needs more.
+    :param num_nodes: The number of nodes; a smaller :math:`\epsilon` needs more.
     """
     mean = signs(Y) * mean
     rows = find_narrow(variance)
@@ -368,8 +378,8 @@ def _integrate(
 ) -> Tensor:
     r"""Compute :math:`\int N(f; m, v) R(f) df` by the trapezoid rule.
 
-    Derivatives in m and v are those at nodes held constant, of any order: the integrals
-    of :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
+    Derivatives of any order in m and v are computed with constant nodes: they are the
+    integrals of :math:`R (f - m) / v` and of :math:`R [(f - m)^2 / v - 1] / (2 v)`.
     """
     m = tf.stop_gradient(mean)
     v = tf.stop_gradient(variance)
@@ -389,8 +399,8 @@ def _integrate(
                 total(integrand, mean, variance)
                 for integrand in (weighted, once, once * offset)
             )
-            # The offsets are from the constant mean; the difference, 0, has a
-            # derivative.
+            # The offsets are relative to a constant copy of the mean. The difference of
+            # both is 0 but has a derivative.
             slopes = _slopes(moments, mean - m, variance)
             return [upstream * by for by in (tf.ones_like(weighted), *slopes)]
 
@@ -402,10 +412,10 @@ def _integrate(
 def step_log_power_expectation(
     mean: Tensor, variance: Tensor, Y: Tensor, epsilon: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""Compute the tilted integral of :math:`p = 1 - \epsilon` where f has the label's
-    sign, else :math:`\epsilon`: it is
-    :math:`\frac{1}{\alpha} \log[P (1 - \epsilon)^\alpha + (1 - P) \epsilon^\alpha]`
-    with :math:`P = \Phi(\pm m / \sqrt{v})`.
+    r"""Compute the tilted integral of :math:`p`, which is :math:`1 - \epsilon` if f has
+    the label's sign, otherwise :math:`\epsilon`. It is :math:`\frac{1}{\alpha} \log[P
+    (1 - \epsilon)^\alpha + (1 - P) \epsilon^\alpha]` with
+    :math:`P = \Phi(\pm m / \sqrt{v})`.
     """
     margin = signs(Y) * mean / tf.sqrt(tf.maximum(variance, _SMALLEST_VARIANCE))
     return two_valued(
@@ -418,9 +428,9 @@ def two_valued(
 ) -> Tensor:
     r"""Compute :math:`\frac{1}{\alpha} \log[P h^\alpha + (1 - P) l^\alpha]`.
 
-    :param prob_low: 1 - P, to all its digits.
+    :param prob_low: The probability 1 - P, to full relative precision.
     """
-    # Relative to the more probable value, so that nothing cancels.
+    # Computed relative to the more probable value, so that nothing cancels.
     high_first = prob_high > prob_low
     log_high = tf.math.log(high)
     log_low = tf.math.log(low)
@@ -450,7 +460,7 @@ def _bernoulli_link(
 
 
 def register_two_classes(kind: type[Likelihood]) -> None:
-    """Register what likelihoods of the classes 0 and 1 have in common."""
+    """Register the common parts of likelihoods of the classes 0 and 1."""
     common = Traits(num_classes=2, follows_wider_priors=True)
     support.register(kind)(lambda likelihood, Y: Support((Y == 0) | (Y == 1), "0 or 1"))
     traits.register(kind)(

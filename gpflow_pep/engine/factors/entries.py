@@ -1,4 +1,4 @@
-"""Tilted integrals of single targets, entries of Y [N, P], of which some are
+"""Tilted integrals of single targets, the entries of Y [N, P], some of which are
 missing.
 """
 
@@ -27,19 +27,19 @@ class _Entries(NamedTuple):
     """Observed entries of some outputs."""
 
     likelihood: Likelihood
-    index: Tensor  #: [E, 2], row and column of each.
-    rows: Tensor  #: [E], the row of each.
-    X: Tensor  #: [E, D], their inputs.
-    Y: Tensor  #: [E, 1], their targets.
-    alpha: Tensor  #: [E], or [1] where all rows have one power.
+    index: Tensor  #: Row and column of each entry, [E, 2].
+    rows: Tensor  #: The row of each entry, [E].
+    X: Tensor  #: The inputs of the entries, [E, D].
+    Y: Tensor  #: The targets of the entries, [E, 1].
+    alpha: Tensor  #: The power of each entry, [E], or [1] if all rows have one power.
 
     def take(self, values: Tensor) -> Tensor:
-        """Take what belongs to them, [E, 1], of [N, P]."""
+        """Select the values of the entries, [E, 1], from [N, P]."""
         return tf.gather_nd(values, self.index)[:, None]
 
 
 def is_of_one_target(likelihood: Any) -> bool:
-    """Whether a likelihood is of one latent function and one target."""
+    """Whether a likelihood has one latent function and one target."""
     if not isinstance(likelihood, ScalarLikelihood):
         return False
     return layout_of(likelihood, 1) in [(None, 1), (1, 1)]
@@ -54,7 +54,7 @@ def has_gaussian_noise(likelihood: Any) -> bool:
 def _groups_of(
     likelihood: Likelihood, num_outputs: int
 ) -> list[tuple[Likelihood, list[int]]]:
-    """Find the outputs that share a likelihood: it, and their columns."""
+    """Find the outputs that share a likelihood: the likelihood and the columns."""
     of_columns = traits(likelihood).of_outputs
     if not of_columns and not is_of_one_target(likelihood):
         raise refusal(
@@ -106,19 +106,18 @@ def entry_derivatives(
     variables: Sequence[tf.Variable],
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
     """
-    Compute the tilted integral of each target and its derivatives, [N, P] each; 0 where
-    Y is NaN. And the derivatives of their sum, at fixed moments, in some variables of
-    the likelihood.
+    Compute the tilted integral of each target and its derivatives, [N, P] each; 0 if Y
+    is NaN. Also compute the derivatives of their sum, at fixed moments, in some
+    variables of the likelihood.
 
-    Each likelihood is evaluated at the targets that are its own, and were observed,
-    alone.
+    Each likelihood is evaluated only at its own observed targets.
 
-    :param likelihood: Of one target, for all outputs or for each.
+    :param likelihood: A likelihood of one target, for all outputs or for each.
     :param X: The inputs, [N, D].
     :param Fmu: Means of f, [N, P].
     :param Fvar: Variances of f, [N, P].
     :param Y: The targets, [N, P].
-    :param alpha: The power of each row, [N], or of all, [1].
+    :param alpha: The power of each row, [N], or one power [1] for all.
     """
     total = [tf.zeros_like(Fmu)] * 3
     by_variables = list(map(tf.zeros_like, variables))
@@ -153,7 +152,7 @@ def entry_log_power_expectation(
     Y: Tensor,
     alpha: Tensor,
 ) -> Tensor:
-    """Compute the tilted integral of each target, [N, P], see
+    """Compute the tilted integral of each target, [N, P]; see
     :func:`entry_derivatives`.
     """
     total = tf.zeros_like(Fmu)
@@ -174,31 +173,29 @@ def observed_log_power_expectation(
     Y: Tensor,
     alpha: Tensor,
 ) -> Tensor:
-    """Sum the tilted integrals of the targets of each row that were observed, [N]."""
+    """Sum the tilted integrals of the observed targets of each row, [N]."""
     by_entry = entry_log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     return tf.reduce_sum(by_entry, axis=1)
 
 
 class _TargetRule(NamedTuple):
-    """What is done with targets of new rows."""
+    """The rules for targets of new rows."""
 
-    check: Callable[
-        [Likelihood, Tensor], None
-    ]  #: Refuses targets without a probability.
-    log_power_expectation: Callable[
-        ..., Tensor
-    ]  #: Computes the tilted integral of each row, [N].
+    #: Refuses targets that have probability 0.
+    check: Callable[[Likelihood, Tensor], None]
+    #: Computes the tilted integral of each row, [N].
+    log_power_expectation: Callable[..., Tensor]
 
 
 def takes_missing_targets(model: Any) -> bool:
-    """Whether NaN in the targets of a model, or of an ensemble of models, is what is
-    missing.
+    """Whether NaN in the targets of a model, or of an ensemble of models, marks a
+    missing target.
     """
     return bool(getattr(model, "takes_missing_targets", False))
 
 
 def target_rule(model: Any) -> _TargetRule:
-    """Choose by whether targets may be missing."""
+    """Choose the rules according to whether targets may be missing."""
     if takes_missing_targets(model):
         return _TargetRule(check_entries, observed_log_power_expectation)
     return _TargetRule(check_support, log_power_expectation)
@@ -209,8 +206,8 @@ def draw_targets(
 ) -> AnyNDArray:
     """Draw targets [N, S, P] given latent functions [N, S, L].
 
-    :param likelihood: One with a :attr:`~gpflow_pep.likelihoods.Traits.draw`; of one
-        target, it is that of all outputs.
+    :param likelihood: A likelihood with a :attr:`~gpflow_pep.likelihoods.Traits.draw`.
+        A likelihood of one target is used for all outputs.
     """
     draw: Any = traits(likelihood).draw
     if is_of_one_target(likelihood):
@@ -233,10 +230,10 @@ def require_entries_resolved(
 
 
 def check_entries(likelihood: Likelihood, Y: Tensor) -> None:
-    """Refuse targets that were observed and have no probability; see
+    """Refuse observed targets that have probability 0; see
     :func:`~gpflow_pep.engine.factors.moments.check_support`.
 
-    :param likelihood: Of one target, for all outputs or for each.
+    :param likelihood: A likelihood of one target, for all outputs or for each.
     """
     groups = _groups_of(likelihood, int(Y.shape[1]))
     if not tf.executing_eagerly():

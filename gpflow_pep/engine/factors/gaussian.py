@@ -1,4 +1,4 @@
-"""Gaussian noise: everything in closed form."""
+"""Gaussian noise, for which everything has a closed form."""
 
 import copy
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def gaussian_log_power_expectation(
 def joint_log_power_expectation(
     mean: Tensor, covariance: Tensor, Y: Tensor, noise: Tensor, alpha: Tensor
 ) -> Tensor:
-    r"""Compute the tilted integral of latent functions that are correlated,
+    r"""Compute the tilted integral over correlated latent functions,
 
     .. math::
 
@@ -77,10 +77,11 @@ def _gaussian(
 
 def noise_in_units(likelihood: Any, name: str, factor: float) -> Any:
     """
-    Give a likelihood whose noise, of that name, is a factor times as large if it is not
-    trained. If it is, it stays: training starts there.
+    Return a likelihood whose noise parameter of this name is multiplied by a factor if
+    it is not trainable. A trainable parameter stays the same, because it is only the
+    start of training.
 
-    :raises ValueError: If it is a function of the row, or becomes too small.
+    :raises ValueError: If the parameter is a function of the row, or becomes too small.
     """
     noise = getattr(likelihood, name)
     if noise.trainable_variables or factor == 1.0:

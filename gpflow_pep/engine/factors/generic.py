@@ -1,15 +1,17 @@
-r"""The one rule for likelihoods whose rows have one latent function for each target.
+r"""The general rule for likelihoods with one latent function for each target.
 
-**By the values of the density.** Of other likelihoods only these are known: where nodes
-belong is searched for, and whether they were enough is found out.
+**From the values of the density.** For likelihoods that are not registered, only the
+values of the density are known. The places of the nodes are then searched, and the
+accuracy is checked.
 
-Nodes are dense around two peaks: that of the Gaussian times the density to the power,
-and that of the Gaussian times the density itself. Whether they resolve the integral is
-seen at no cost by the rule of every second node, because the error of a rule falls fast
-with its nodes: where both agree to :data:`RESOLVED`, that of all nodes was better by
-orders of magnitude for smooth densities, and by a factor of four for those with a kink.
-Of a density that jumps between two nodes both may miss the same part, so that jumps are
-located first, and nodes are dense around them.
+Nodes are dense around two peaks: the peak of the Gaussian times the density to the
+power, and the peak of the Gaussian times the density itself. The rule with every second
+node shows at no cost whether the integral is resolved, because the error of a rule
+falls fast with the number of nodes: if both rules agree to :data:`RESOLVED`, the rule
+with all nodes was more accurate by orders of magnitude for smooth densities, and by a
+factor of four for densities with a kink. If a density jumps between two nodes, both
+rules may miss the same part. Therefore jumps are located first, and nodes are dense
+around them.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,43 +42,48 @@ MeanAndVariance = Callable[[Tensor, Tensor], Tensor]
 
 
 class ScalarFactor(NamedTuple):
-    r"""A factor :math:`p(y | f)` of each row and column, and what is known about it
-    beforehand.
+    r"""A factor :math:`p(y | f)` of each row and column, and known facts about it that
+    help to place nodes.
 
     Register a function ``(likelihood, X, Y, alpha [N, 1]) -> ScalarFactor`` with
     ``gpflow_pep.likelihoods.scalar_factor`` for a likelihood of your own.
     """
 
-    log_prob: Function  #: :math:`\log p(y | f)` for f [Q, N, P]: finite wherever f is.
+    #: Computes :math:`\log p(y | f)` for f [Q, N, P]. The result must be finite for
+    #: every finite f.
+    log_prob: Function
     structures: Sequence[Structure]
-    r"""Where :math:`\log p`, to the power :math:`\alpha`, varies fast."""
+    r"""The intervals in which :math:`\log p`, to the power :math:`\alpha`, varies
+    fast.
+    """
     mode: Callable[[Tensor, Tensor], Mode] | None = None
-    """The tilted mode from mean and variance; None to search for it."""
+    """Computes the tilted mode from mean and variance; None searches for the mode."""
     mean_prob: MeanAndVariance | None = None
-    r""":math:`E[p]` in closed form, for p that is bounded away from 0 (and mode
-    ``no_tilt``).
+    r"""Computes :math:`E[p]` in closed form, for a p that is bounded away from 0 (with
+    the mode ``no_tilt``).
     """
     exact: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
-    r"""Where the integral has a closed form, bool [N, P], and what it is there; from
-    mean and variance.
+    r"""Computes from mean and variance whether the integral has a closed form, bool [N,
+    P], and its value in that case.
     """
-    num_nodes: int | Tensor = NUM_NODES  #: Nodes of the rule.
+    num_nodes: int | Tensor = NUM_NODES  #: The number of nodes of the rule.
 
 
 class _Rule(NamedTuple):
     r"""Nodes for the tilted integral of one factor."""
 
     nodes: Nodes
-    #: [N, P], of the mode, see :class:`~gpflow_pep.engine.numerics.quadrature.Mode`.
+    #: The slope of the mode, [N, P]; see
+    #: :class:`~gpflow_pep.engine.numerics.quadrature.Mode`.
     slope: Tensor
     offset: Tensor
-    """[N, P], what is added to the power mean over the nodes, because these are moved.
-    """
+    """The correction of the power mean for the move of the nodes, [N, P]."""
 
     def mean(self, log_prob: Tensor, alpha: Tensor, stride: int = 1) -> Tensor:
         r"""Compute the integral, [N, P].
 
-        :param stride: 2 for every second node, which is the rule of half as many.
+        :param stride: 2 selects every second node, which is the rule with half as many
+            nodes.
         """
         weights = self.nodes.weights[::stride]
         if stride > 1:
@@ -99,29 +106,33 @@ def place(factor: ScalarFactor, mean: Tensor, variance: Tensor, alpha: Tensor) -
 
 
 class Narrow(NamedTuple):
-    r"""Rows whose Gaussian is so narrow beside :math:`\log p` that rounding outweighs
-    its variance.
+    r"""Rows whose Gaussian is so narrow, compared with the scale of :math:`\log p`,
+    that rounding errors are larger than the effect of its variance.
 
-    There the integral is linear in the variance, from the density itself at 0 to where
-    nodes resolve it:
-    :math:`\ell = \log p(m) + \tfrac{v}{2} (\log p'' + \alpha (\log p')^2) + O(v^2)`.
+    For these rows the integral is linear in the variance, between the density itself at
+    variance 0 and a variance that nodes resolve: :math:`\ell = \log p(m) + \tfrac{v}{2}
+    (\log p'' + \alpha (\log p')^2) + O(v^2)`.
     """
 
-    rows: Tensor  #: [N, P], which they are.
-    variance: Tensor  #: [N, P], theirs, and 0 for others.
-    wider: Tensor  #: [N, P], a variance that nodes resolve, and that of the other rows.
+    rows: Tensor  #: Whether rows are narrow, [N, P].
+    variance: Tensor  #: The variances of narrow rows, [N, P]; 0 for other rows.
+    #: A variance that nodes resolve for narrow rows, and the variance of other rows,
+    #: [N, P].
+    wider: Tensor
 
     def between(self, log_prob: Tensor, integral: Tensor) -> Tensor:
-        """Go from the density at the mean to the integral over the wider Gaussian."""
+        """Interpolate between the density at the mean and the integral over the wider
+        Gaussian.
+        """
         share = self.variance / self.wider
         return tf.where(self.rows, log_prob + share * (integral - log_prob), integral)
 
 
 def find_narrow(variance: Tensor, scale: Tensor | float = 1.0) -> Narrow:
-    r"""Find the rows of which a rule for the Gaussian would give rounding errors or, at
-    0, nothing.
+    r"""Find the rows for which a rule for the Gaussian would give rounding errors or,
+    at variance 0, no result.
 
-    :param scale: Over which :math:`\log p` varies.
+    :param scale: The scale on which :math:`\log p` varies.
     """
     rounding = rounding_of(variance)
     square = tf.stop_gradient(tf.square(tf.convert_to_tensor(scale, variance.dtype)))
@@ -143,7 +154,8 @@ def integrate(
     integral = _by_rule(factor, mean, rows.wider, alpha)
     if factor.exact is not None:
         integral = tf.where(*factor.exact(mean, rows.wider), integral)
-    return rows.between(factor.log_prob(mean[None])[0], integral)
+    at_mean = factor.log_prob(tf.expand_dims(mean, 0))
+    return rows.between(tf.squeeze(at_mean, axis=0), integral)
 
 
 def _by_rule(
@@ -153,51 +165,59 @@ def _by_rule(
     nodes = rule.nodes
     log_prob = factor.log_prob(rule.nodes.f)
     if factor.mean_prob is not None:
-        # What the rule misses of E[p], in full at alpha = 1, where the closed form is
-        # what is left.
+        # The error of the rule for E[p], which is fully corrected at alpha = 1, so that
+        # the result there is the closed form.
         by_rule = tf.reduce_sum(nodes.weights * tf.exp(log_prob), axis=0)
         missed = tf.math.log(factor.mean_prob(mean, variance)) - tf.math.log(by_rule)
         return log_power_mean(log_prob, nodes.weights, alpha) + alpha * missed
     return rule.mean(log_prob, alpha)
 
 
+def sum_columns(values: Tensor) -> Tensor:
+    """Sum [N, P] over columns; of one column it takes fewer operations."""
+    if values.shape[-1] == 1:
+        return tf.squeeze(values, axis=-1)
+    return tf.reduce_sum(values, axis=-1)
+
+
 def rounding_of(like: Tensor) -> Any:
-    """Give the epsilon of a tensor's float."""
+    """Return the epsilon of a tensor's float type."""
     return np.finfo(like.dtype.as_numpy_dtype).eps
 
 
 def bounded_log(x: Tensor) -> Tensor:
-    """Compute the logarithm, but finite at 0."""
+    """Compute a logarithm that is finite at 0."""
     return tf.math.log(tf.maximum(x, np.finfo(x.dtype.as_numpy_dtype).tiny))
 
 
-#: Two rules agree where they differ by at most so much, relative to 1 + abs(ell).
+#: Two rules agree if they differ by at most this, relative to 1 + abs(ell).
 RESOLVED = 1e-3
-#: A change of the logarithm from a node to the next that may be a jump.
+#: A change of the logarithm between neighbouring nodes from which it may be a jump.
 _JUMP = 2.0
-#: The resolution at a jump, as a part of the distance of the nodes that it is between:
-#: the integral's error is a part of it.
+#: The resolution at a jump, as a fraction of the distance between its two nodes. The
+#: integral's error is a fraction of it.
 _AT_JUMP = 1e-6
 _ZOOM_ROUNDS = 40
-#: So many standard deviations around the mean are where the rule has nodes anyway.
+#: Within this number of standard deviations around the mean the rule has nodes in any
+#: case.
 BULK = 4.0
 
 
 class AccuracyWarning(UserWarning):
-    """The integral of a likelihood is not as accurate as others are."""
+    """The integral of a likelihood is not as accurate as usual."""
 
 
 def smallest(like: Tensor) -> float:
-    """Give a number that stands for 0, with room for its powers."""
+    """Return a small number that replaces 0 and whose powers do not underflow."""
     return float(np.finfo(like.dtype.as_numpy_dtype).tiny) ** 0.25
 
 
 def bounded(log_prob: Function) -> Function:
-    """Make a log density finite: where it is no number, the density is 0.
+    """Make a log density finite. If it is not a number, the density counts as 0.
 
-    It is no number either where the density is above the largest float. Far from
-    everything that matters the terms of a log density are huge and cancel, so that
-    their rounding may look like a peak.
+    It is not a number also if the density is above the largest float. This happens far
+    from all relevant values, where the terms of a log density are huge and cancel, so
+    that their rounding errors may look like a peak.
     """
 
     def finite_log_prob(F: Tensor) -> Tensor:
@@ -212,21 +232,22 @@ def bounded(log_prob: Function) -> Function:
 
 
 def is_resolved(value: Tensor, by_half: Tensor, tolerance: float = RESOLVED) -> Tensor:
-    """Whether the rules of all and of half of the nodes agree, and some node had a
+    """Whether the rules with all nodes and with half of them agree, and some node had a
     density.
     """
-    agree = tf.abs(value - by_half) <= tolerance * (1.0 + tf.abs(value))  # NaN is not
+    # NaN is not resolved.
+    agree = tf.abs(value - by_half) <= tolerance * (1.0 + tf.abs(value))
     return agree & ~_is_zero(value)
 
 
 def _is_zero(log_prob: Tensor) -> Tensor:
-    """Whether a density is 0, or as good as that; see :func:`bounded`."""
+    """Whether a density is 0 or practically 0; see :func:`bounded`."""
     return log_prob <= -0.5 / smallest(log_prob)
 
 
 def _outermost(rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor) -> Tensor:
-    """Compute what the outermost nodes add to an integral: nothing, unless much is
-    further out.
+    """Compute the contribution of the outermost nodes to an integral. It is nearly 0,
+    unless there is much mass further out.
     """
     ends = tf.stack([rule.nodes.weights[0], rule.nodes.weights[-1]])
     excess = tf.stack([log_prob[0], log_prob[-1]]) - value
@@ -240,19 +261,19 @@ def _factor_of_values(
     power: Tensor,
     Y: Tensor,
 ) -> ScalarFactor:
-    """Place nodes where the tilted density and the density itself have their peaks."""
+    """Place nodes around the peaks of the tilted density and of the density itself."""
     powers = power + tf.zeros_like(Fmu)
     mean = tf.stop_gradient(Fmu)
     deviation = tf.sqrt(tf.stop_gradient(Fvar))
     tilted = _peak(log_prob, mean, deviation, powers, Y)
-    # Nodes also go where the density has its peak, under this Gaussian and one of ten
-    # times its width.
+    # Nodes are also placed at the peak of the density under this Gaussian and under a
+    # Gaussian of ten times its width.
     ones = tf.ones_like(Fmu)
     own_peaks = [
         _peak(log_prob, mean, width, ones, Y) for width in (deviation, 10.0 * deviation)
     ]
     shift = (tilted.centre - mean) / deviation
-    # A peak within the Gaussian's bulk needs nodes, but no other Gaussian.
+    # A peak within the bulk of the Gaussian needs nodes, but not another Gaussian.
     shift = tf.where(tf.abs(shift) > BULK, shift, tf.zeros_like(shift))
     mode = Mode(divide_by_power(shift, powers * deviation), None)
     return ScalarFactor(log_prob, [tilted, *own_peaks], lambda *_: mode, num_nodes=200)
@@ -266,11 +287,11 @@ def integrate_density(
     Y: Tensor,
     alpha: Tensor,
 ) -> Tensor:
-    """Integrate a likelihood with a latent function for each column by the values of
+    """Integrate a likelihood with a latent function for each column from the values of
     its density.
 
-    It warns where these do not resolve the integral. Where no node has a density, or at
-    alpha 0 not all have one, it is NaN.
+    If these values do not resolve the integral, there is a warning. If no node has a
+    density, or at alpha 0 if not all nodes have one, the result is NaN.
     """
     power = alpha[:, None]
     log_prob = bounded(lambda F: likelihood._scalar_log_prob(X, F, Y))
@@ -287,8 +308,9 @@ def integrate_density(
 
     rule, values, *by_coarse = by_rule(factor)
 
-    # Without a jump the denser rule has three nodes and no weight: a conditional branch
-    # would have no gradient where the sites' equations are differentiated.
+    # Without a jump the denser rule has three nodes with weight 0, because a
+    # conditional branch would not have a gradient when the sites' equations are
+    # differentiated.
     jumps = _added_by_jumps(rule, values, by_coarse[0], power)
     jump = tf.reduce_any(jumps > 0.0, axis=0)
     has_jumps = tf.reduce_any(jump) if sizes_may_vary() else True
@@ -331,9 +353,9 @@ def integrate_density(
 @constant
 def _is_jump(log_prob: Tensor) -> Tensor:
     """
-    Whether a density jumps from each node to the next, bool [Q - 1, N, P]: its
-    logarithm changes by much, and ten times as much as beside. Smooth densities of
-    GPflow have no jump (tests/engine/factors/test_numeric.py).
+    Whether a density jumps between neighbouring nodes, bool [Q - 1, N, P]: its
+    logarithm changes by much, and ten times as much as in the neighbouring intervals.
+    Smooth densities of GPflow have no jump (tests/engine/factors/test_numeric.py).
     """
     change = tf.abs(log_prob[1:] - log_prob[:-1])
     ends = tf.concat([change[:1], change, change[-1:]], axis=0)
@@ -344,8 +366,8 @@ def _is_jump(log_prob: Tensor) -> Tensor:
 def _added_by_jumps(
     rule: _Rule, log_prob: Tensor, value: Tensor, alpha: Tensor
 ) -> Tensor:
-    """Compute what a density adds to an integral where it jumps, [Q - 1, N,
-    P]; else 0.
+    """Compute the contribution of intervals with a jump to an integral, [Q - 1, N, P];
+    0 for other intervals.
     """
     excess = expm1_over_power(log_prob - value, alpha)
     weights = tf.maximum(rule.nodes.weights[1:], rule.nodes.weights[:-1])
@@ -358,8 +380,8 @@ def _added_by_jumps(
 def _at_jumps(
     log_prob: Function, f: Tensor, jumps: Tensor, has_jumps: Any
 ) -> list[Structure]:
-    """Halve the distances of the nodes f [Q, N, P] beside the four largest jumps of a
-    row, if there are some.
+    """Halve the distances between the nodes f [Q, N, P] next to the four largest jumps
+    of a row, if there are any.
     """
     sizes, places_of_largest = tf.math.top_k(tf.transpose(jumps, [1, 2, 0]), 4)
     of_rows = tf.transpose(f, [1, 2, 0])
@@ -375,7 +397,7 @@ def _at_jumps(
     places = tf.while_loop(
         lambda *_: has_jumps, halve, (low, high), maximum_iterations=_ZOOM_ROUNDS
     )
-    # Where there is no jump the structure is wide and empty, and moves no node.
+    # If there is no jump, the structure is wide and empty and does not move nodes.
     scale = tf.where(sizes > 0.0, _AT_JUMP * (high - low), tf.constant(np.inf, f.dtype))
     empty = tf.zeros_like(scale)
     return [
@@ -387,19 +409,20 @@ def _at_jumps(
 def _peak(
     log_prob: Function, mean: Tensor, deviation: Tensor, alpha: Tensor, Y: Tensor
 ) -> Structure:
-    """Zoom in on the peak of the Gaussian times the factor to the power, to within its
-    width.
+    """Zoom in on the peak of the Gaussian times the factor to the power, until the peak
+    is found to within its width.
     """
 
     def exponent(x: Tensor) -> Tensor:
         return alpha * log_prob(mean + deviation * x) - 0.5 * x * x
 
-    # What a factor gains far away may outweigh the Gaussian's loss: look there first.
+    # A factor may rise by more than the Gaussian falls far away, so the search begins
+    # there.
     shifts = tf.constant(np.sinh(np.linspace(-6.0, 6.0, 33))[:, None, None], mean.dtype)
     heights = exponent(shifts)
     at_y = (Y[:, : mean.shape[1]] - mean) / deviation
     start = tf.gather(shifts[:, 0, 0], tf.argmax(heights, axis=0))
-    # What all of these are far from may be at y.
+    # A peak that is far from all of these may be at y.
     is_at_y = exponent(at_y[None])[0] > tf.reduce_max(heights, axis=0) + _JUMP
     start = tf.where(is_at_y, at_y, start)
     middle, width = zoom_in(exponent, start, 1.0 + tf.abs(start), _ZOOM_ROUNDS)

@@ -1,5 +1,5 @@
-r"""Poisson, Exponential and Gamma: a log rate or log scale that is linear in f, and
-other links.
+r"""Poisson, Exponential and Gamma, with a log rate or log scale that is linear in f,
+and with other links.
 """
 
 from collections.abc import Callable
@@ -20,12 +20,13 @@ Link = Callable[[Tensor], Tensor]
 
 
 def bounded_exp(x: Tensor) -> Tensor:
-    """Compute the exponential, but finite: beyond a value that leaves room for squares
-    and sums it goes on linearly for a while, so that its derivatives stay as large.
+    """Compute an exponential that stays finite. Beyond a value that leaves room for
+    squares and sums it continues linearly for a while, so that its derivatives stay
+    large.
     """
     largest = 0.45 * np.log(np.finfo(x.dtype.as_numpy_dtype).max)
-    # How far beyond the largest exponential it goes on: its values leave room in single
-    # precision too.
+    # How far the linear part continues beyond the largest exponential. Its values leave
+    # room in single precision too.
     rest = tf.clip_by_value(x - largest, 0.0, 1e4)
     return tf.exp(tf.minimum(x, largest)) * (1.0 + rest)
 
@@ -37,7 +38,7 @@ def exponential_family_factor(
     Make the factor :math:`\log p = a u - b e^u + c`; :math:`e^{\pm u}` is the inverse
     link of f.
 
-    Where that is the exponential function it is a slope, then a wall.
+    If the link is the exponential function, the factor is a slope and then a wall.
     """
     if invlink is not tf.exp:
         return _by_link(invlink, a, b, constant, sign)
@@ -63,14 +64,14 @@ def exponential_family_factor(
         return Mode(slope, tf.sqrt(variance / (1.0 + tf.exp(log_w))))
 
     def exact(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        # The limit of small powers, E[log p], where a bound of alpha Var[log p] is
-        # rounding.
+        # The limit of small powers, E[log p], is used if a bound of alpha Var[log p] is
+        # a rounding error.
         rate = present * bounded_exp(sign * mean + 0.5 * variance + log_b)
         square = present * bounded_exp(2.0 * (sign * mean + variance + log_b))
         limit = a * (sign * mean) - rate + constant
         spread = 2.0 * (a**2 * variance + square)
         # Without the term of first order in alpha, the derivative in a small variance
-        # is wrong.
+        # would be wrong.
         at_mean = present * bounded_exp(sign * mean + log_b)
         first = 0.5 * alpha * variance * tf.square(a - at_mean)
         return (
@@ -84,12 +85,10 @@ def exponential_family_factor(
 
 
 def log_of_link(invlink: Link, f: Tensor) -> Tensor:
-    """Compute log(invlink(f)), finite; for softplus also where its value
-    rounds to 0.
-    """
+    """Compute a finite log(invlink(f)), for softplus also if its value rounds to 0."""
     value = bounded_log(invlink(f))
     if any(invlink is softplus for softplus in (tf.nn.softplus, tf.math.softplus)):
-        # Left of it softplus(f) is exp(f) to all digits.
+        # Below this, softplus(f) equals exp(f) to all digits.
         return tf.where(f < -40.0, f, value)
     return value
 
@@ -126,7 +125,8 @@ def _exponential(
 @scalar_factor.register(Gamma)
 def _gamma(likelihood: Gamma, X: Tensor, Y: Tensor, alpha: Tensor) -> ScalarFactor:
     shape = likelihood._shape(X) * tf.ones_like(Y)
-    # Not xlogy, whose derivative in its first argument is 0 where that is 0.
+    # xlogy is not used, because its derivative in the first argument is 0 if this
+    # argument is 0.
     constant = (shape - 1.0) * bounded_log(Y) - tf.math.lgamma(shape)
     return exponential_family_factor(
         likelihood.invlink, shape, Y, constant, -1.0, alpha
@@ -143,8 +143,8 @@ def _not_negative(likelihood: Exponential | Gamma, Y: AnyNDArray) -> Support:
 
 @support.register(Gamma)
 def _positive(likelihood: Gamma, Y: AnyNDArray) -> Support:
-    # At 0 the density is 0 or infinite for every shape but 1; a shape that is trained
-    # moves.
+    # At 0 the density is 0 or infinite for every shape except 1, and a trained shape
+    # changes.
     shape = likelihood.shape
     if not getattr(shape, "trainable", True) and bool(np.all(np.asarray(shape) == 1.0)):
         return _not_negative(likelihood, Y)

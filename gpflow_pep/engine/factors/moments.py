@@ -1,5 +1,5 @@
-r"""What a likelihood registers, and the tilted integrals and derivatives that are made
-of it.
+r"""The functions that a likelihood registers, and the tilted integrals and derivatives
+that use them.
 """
 
 import copy
@@ -20,55 +20,57 @@ from ..checks import counted, refusal, require
 from ..numerics import chunks
 from ..numerics.tapes import are_stopped, own_tape
 from ..prior.evaluate import convert_user_code, is_plain
-from .generic import integrate, integrate_density
+from .generic import integrate, integrate_density, sum_columns
 
-#: Rows of a tape in eager mode. For softmax of three classes and Student's t a tape
-#: keeps 180 and 90 kB a row. 10 000 rows at once take 1.9 and .9 GB; 2000 at a time
-#: take .4 and .23 GB and 1.7 and 2 times the seconds, 1000 at a time .2 and .13 GB and
-#: 2.2 and 3.3 times.
+#: The number of rows of a tape in eager mode. With softmax of three classes and with
+#: Student's t a tape keeps 180 and 45 kB per row. 10 000 rows at once take 1.9 and .43
+#: GB, 2000 at a time .4 and .12 GB, 1000 at a time .2 and .06 GB. With softmax 2000 at
+#: a time take 1.7 times the time, and 1000 at a time 2.2 times.
 ROWS_OF_A_TAPE = 2000
 
-#: ``(likelihood, Y) -> Support`` for an array of targets [N, P].
+#: Register ``(likelihood, Y) -> Support`` for an array of targets [N, P].
 support = Dispatcher("gpflow_pep.engine.factors.moments")
 
-#: ``(likelihood, num_columns) -> Layout`` for targets of so many columns.
+#: Register ``(likelihood, num_columns) -> Layout`` for targets with this number of
+#: columns.
 layout = Dispatcher("gpflow_pep.likelihoods.layout")
 
-#: ``(likelihood) -> Traits``; of a likelihood for which nothing is registered it is
+#: Register ``(likelihood) -> Traits``. Without registration a likelihood has
 #: ``Traits()``.
 traits = Dispatcher("gpflow_pep.likelihoods.traits")
 
 
 class Support(NamedTuple):
-    """Targets that have a probability."""
+    """The targets that have a probability above 0."""
 
-    inside: AnyNDArray  #: Whether each target has one, [N, P].
-    expected: str  #: Which have, in words that follow "expected".
+    inside: AnyNDArray  #: Whether each target is in the support, [N, P].
+    expected: str  #: The targets in the support, in words that follow "expected".
 
 
 class Layout(NamedTuple):
     """The columns of a likelihood."""
 
-    num_columns: int | None  #: How many the targets must have; None for any number.
-    num_latent: int  #: How many latent functions there are for them.
+    #: The number of columns of the targets; None for any number.
+    num_columns: int | None
+    num_latent: int  #: The number of latent functions.
 
 
 def layout_of(likelihood: Likelihood, num_columns: int) -> Layout:
-    """Give the columns of a likelihood for targets of so many columns; refuse what is
-    none.
+    """Return the layout of a likelihood for targets with this number of columns; refuse
+    objects that are not likelihoods.
     """
     return layout.dispatch_or_raise(type(likelihood))(likelihood, num_columns)
 
 
 def check_support(likelihood: Likelihood, Y: Tensor) -> None:
     """
-    Refuse targets that the likelihood gives no probability. Inside a graph there is no
-    value yet.
+    Refuse targets that have probability 0 under the likelihood. Inside a graph there is
+    no value to check yet.
 
     :param likelihood: A likelihood.
     :param Y: The targets [N, P].
-    :raises ValueError: With the first target outside the support, or if it is no
-        likelihood.
+    :raises ValueError: If a target is outside the support (the message has the first
+        one), or if the object is not a likelihood.
     """
     if not tf.executing_eagerly():
         return
@@ -83,7 +85,7 @@ def check_support(likelihood: Likelihood, Y: Tensor) -> None:
 
 
 def check_noise(likelihood: Likelihood, num_columns: int) -> None:
-    """Refuse noise of a likelihood that is several numbers, and not one, or one for
+    """Refuse noise of a likelihood that has several numbers instead of one, or one for
     each column.
     """
     for of_column in getattr(likelihood, "likelihoods", [likelihood]):
@@ -101,13 +103,13 @@ def check_noise(likelihood: Likelihood, num_columns: int) -> None:
 
 
 def check_num_latent(num_latent_gps: Any, likelihood: Likelihood, Y: Tensor) -> int:
-    """Check how many latent functions there are against what the likelihood and the
-    targets need.
+    """Check the number of latent functions against the number that the likelihood and
+    the targets need.
 
-    :param num_latent_gps: The number asked for; None for what is needed.
+    :param num_latent_gps: The requested number; None selects the number that is needed.
     :param likelihood: A likelihood.
     :param Y: The targets [N, P].
-    :return: How many are needed.
+    :return: The number of latent functions that are needed.
     :raises ValueError: If the numbers do not agree.
     """
     columns = int(Y.shape[1])
@@ -138,12 +140,12 @@ def _no_likelihood(likelihood: Any, Y: AnyNDArray) -> Support:
 
 @support.register(Likelihood)
 def any_number(likelihood: Likelihood, Y: AnyNDArray) -> Support:
-    """Find the support where nothing else is registered: all finite numbers."""
+    """Return the support if nothing is registered: all finite numbers."""
     return Support(np.isfinite(Y), "finite numbers")
 
 
 def whole_numbers(Y: AnyNDArray, count: float) -> Support:
-    """Find the support of counts, or of classes."""
+    """Return the support of counts, or of classes."""
     inside = np.asarray((np.round(Y) == Y) & (Y >= 0) & (count > Y))
     return Support(
         inside, f"whole numbers from 0{'' if np.isinf(count) else f' to {count - 1}'}"
@@ -161,70 +163,73 @@ def _layout_by_attributes(likelihood: Likelihood, num_columns: int) -> Layout:
 
 
 class Traits(NamedTuple):
-    r"""What models, estimators and pictures need of a likelihood. Register others with
-    ``gpflow_pep.likelihoods.traits``."""
+    r"""Properties of a likelihood that models, estimators and pictures use. Register a
+    function that returns them with ``gpflow_pep.likelihoods.traits``.
+    """
 
     is_gaussian: bool = False
-    """Whether y is f plus Gaussian noise of ``likelihood.variance_at(X)``: closed forms
-    hold.
+    """Whether y is f plus Gaussian noise with the variance
+    ``likelihood.variance_at(X)``, so that closed forms can be used.
     """
     num_classes: int | None = (
-        None  #: C where the targets are the classes 0 to C - 1, else None.
+        #: The number of classes C if the targets are the classes 0 to C - 1, otherwise
+        #: None.
+        None
     )
     ignores_level: bool = False
     r"""Whether :math:`p(y | f)` stays the same when all latent functions of a row move
-    up or down together. Then their means take one step together, see
+    up or down together. Their means then make one step together; see
     :mod:`gpflow_pep.engine.sites.coupling`.
     """
     starts_at_high_powers: bool = False
     r"""Whether :math:`E[\log p(y | f)]` falls exponentially with the variance of f, as
-    that of a rate does whose logarithm is f. Then small powers are reached from larger
-    ones.
+    for a rate :math:`e^f`. Small powers are then reached from larger powers.
     """
     follows_wider_priors: bool = False
-    """Whether sites under a vague prior may be reached from those under narrower ones
-    where nothing else leads there: the fallback of
+    """Whether sites under a vague prior may be reached from sites under narrower priors
+    if everything else fails. This is the fallback of
     :mod:`gpflow_pep.engine.sites.fixed_point`.
     """
     follows_by_newton: bool = False
-    r"""Whether sites may have so negative a precision that updates are not drawn to
-    their fixed point, as where f may be far from y: the fallback through smaller powers
-    then takes steps of Newton's method, see :mod:`gpflow_pep.engine.sites.steps`.
+    r"""Whether sites may have such negative precisions that updates do not converge to
+    their fixed point, because f may be far from y. The fallback through smaller powers
+    then uses steps of Newton's method; see :mod:`gpflow_pep.engine.sites.steps`.
     """
     probabilities: Callable[[TensorType, TensorType], Tensor] | None = None
-    """``(Fmu, Fvar) -> probabilities``, of all classes at once, [N, C]; None where that
-    of a class is its tilted integral.
+    """A function ``(Fmu, Fvar) -> probabilities`` of all classes, [N, C]; None if the
+    probability of a class is computed as its tilted integral.
     """
     of_outputs: Sequence[Likelihood] = ()
-    """The likelihood of each output, where it is made of one for each."""
-    advice: str = ""
-    """What to do, beside what helps for all likelihoods, where sites do not converge: a
-    sentence after a space.
+    """The likelihoods of the outputs, if the likelihood consists of one for each
+    output.
     """
+    advice: str = ""
+    """Additional advice for sites that do not converge: a sentence after a space."""
     draw: Callable[[AnyNDArray, AnyNDArray, np.random.Generator], AnyNDArray] | None = (
         None
     )
-    """``(X, f, random) -> y`` draws targets [N, S] given one latent function [N, S], or
-    several [N, S, L]; those of several outputs are [N, S, P]. None where nothing is
-    known that draws.
+    """A function ``(X, f, random) -> y`` that draws targets [N, S] given one latent
+    function [N, S] or several [N, S, L]. Targets of several outputs are [N, S, P]. None
+    if there is no such function.
     """
     in_units: Callable[[Callable[[float], float], float], Likelihood] | None = None
-    r"""``(change, scale) -> likelihood`` of targets :math:`g = (y - b) / s`, with f in
-    the same units; ``change(y)`` is g. Of location-scale families: it changes bounds,
-    and noise that is not trained. None for others, whose targets stay as they are.
+    r"""A function ``(change, scale) -> likelihood`` of targets :math:`g = (y - b) / s`,
+    with f in the same units; ``change(y)`` is g. It is for location-scale families, and
+    changes bounds and noise that is not trained. None for other likelihoods, whose
+    targets are not changed.
     """
     has_density: Callable[[AnyNDArray], AnyNDArray] = lambda Y: np.ones(
         Y.shape, dtype=bool
     )
-    """``Y -> [N, P]``: which targets have a density, and not a probability as at a
-    bound.
+    """A function ``Y -> [N, P]``: whether a target has a density, in contrast to a
+    probability, as at a bound.
     """
     predict: Callable[[TensorType, TensorType, TensorType], MeanAndVariance] | None = (
         None
     )
-    """``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P], for rows of any number. None:
-    see :func:`~gpflow_pep.likelihoods.predict_mean_and_var`. A class that derives from
-    this one inherits it unless it has conditional moments of its own.
+    """A function ``(X, Fmu, Fvar) -> mean, variance`` of y, [N, P], for any number of
+    rows. If it is None, see :func:`~gpflow_pep.likelihoods.predict_mean_and_var`. A
+    derived class inherits it unless it has its own conditional moments.
     """
 
 
@@ -234,7 +239,7 @@ traits.register(object)(lambda likelihood: Traits())
 def num_classes(likelihood: Likelihood) -> int:
     """Count the classes of a likelihood.
 
-    :raises ValueError: If its targets are no classes.
+    :raises ValueError: If its targets are not classes.
     """
     count: int | None = traits(likelihood).num_classes
     if count is None:
@@ -251,18 +256,18 @@ def num_classes(likelihood: Likelihood) -> int:
 
 Implementation = Callable[..., Any]
 
-#: ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, with alpha a tensor [N], or [1]
-#: where all rows have one power: see
+#: Register ``(likelihood, X, Fmu, Fvar, Y, alpha) -> [N]``, where alpha is a tensor
+#: [N], or [1] if all rows have one power; see
 #: :func:`~gpflow_pep.likelihoods.log_power_expectation`.
 implementations = Dispatcher("gpflow_pep.likelihoods.log_power_expectation")
 
-#: ``(likelihood, X, Y, alpha) -> ScalarFactor``: see
+#: Register ``(likelihood, X, Y, alpha) -> ScalarFactor``; see
 #: :class:`~gpflow_pep.engine.factors.generic.ScalarFactor`.
 scalar_factor = Dispatcher("gpflow_pep.likelihoods.scalar_factor")
 
 
 class TiltedDerivatives(NamedTuple):
-    r"""The tilted integral of each row and what site updates need of it (BYT17,
+    r"""The tilted integral of each row and its derivatives for site updates (BYT17,
     appendix F).
     """
 
@@ -291,15 +296,15 @@ def log_power_expectation(
        \ell_n = \frac{1}{\alpha} \log \int N(f; m_n, v_n) \, p(y_n | f)^\alpha \, df,
 
     whose limit for :math:`\alpha \to 0` is the variational expectation
-    :math:`E[\log p(y_n | f)]`, and which at :math:`\alpha = 1` is the log predictive
-    density (Bui, Yan & Turner 2017, section 3.3). It is differentiable in the moments
-    and the likelihood's parameters, and in alpha where that is not close to 0.
+    :math:`E[\log p(y_n | f)]`. At :math:`\alpha = 1` it is the log predictive density
+    (Bui, Yan & Turner 2017, section 3.3). It is differentiable in the moments and the
+    likelihood's parameters, and in alpha if alpha is not close to 0.
 
     :param likelihood: A GPflow likelihood, or one whose type is registered.
     :param X: The inputs, for likelihoods that depend on them.
     :param Fmu: Means of the latent functions.
-    :param Fvar: Their variances, not negative; latent functions are independent. At
-        variance 0 the integral is the log density at the mean.
+    :param Fvar: Variances of the latent functions, at least 0. The latent functions are
+        independent. At variance 0 the integral is the log density at the mean.
     :param Y: The targets, in the likelihood's support.
     :param alpha: The power, in [0, 1]: one number, or one for each row.
     :raises NotImplementedError: If nothing is registered for the likelihood's type.
@@ -307,7 +312,7 @@ def log_power_expectation(
     Fmu = tf.convert_to_tensor(Fmu)
     Fvar = tf.convert_to_tensor(Fvar)
     Y = tf.convert_to_tensor(Y)
-    # GPflow takes class labels of integer types.
+    # GPflow accepts class labels of integer types.
     Y = tf.cast(Y, Fmu.dtype)
     alpha = tf.convert_to_tensor(alpha, Fmu.dtype)
     alpha = alpha[None] if alpha.shape.rank == 0 else alpha
@@ -316,7 +321,7 @@ def log_power_expectation(
 
 
 def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a rule of rows, whose arguments X, Fmu, ... are [N, D] each, take batches
+    """Make a rule for rows, whose arguments X, Fmu, ... are [N, D] each, accept batches
     [..., N, D].
     """
 
@@ -331,7 +336,8 @@ def in_rows(rule: Callable[..., Any]) -> Callable[..., Any]:
         shape = tf.shape(Fmu)[:-1]
         rows = []
         for argument in tensors:
-            width = tf.shape(argument)[-1:]  # a graph may have it only when it runs
+            # A graph may have the shape only when it runs.
+            width = tf.shape(argument)[-1:]
             broadcast = tf.broadcast_to(argument, tf.concat([shape, width], axis=0))
             flat = tf.reshape(broadcast, tf.concat([[-1], width], axis=0))
             rows.append(tf.ensure_shape(flat, [None, argument.shape[-1]]))
@@ -357,7 +363,7 @@ def log_power_expectation_of_batches(
 ) -> Tensor:
     """Compute :func:`log_power_expectation` of rows in any number of batches, [..., N].
 
-    :raises ValueError: If the values of the likelihood's density do not give it.
+    :raises ValueError: If the values of the likelihood's density do not resolve it.
     """
     ell = log_power_expectation(likelihood, X, Fmu, Fvar, Y, alpha)
     with tf.control_dependencies(require_resolved(likelihood, ell, Fmu, Fvar)):
@@ -387,8 +393,7 @@ def tilted_derivatives(
     Y: TensorType,
     alpha: TensorType,
 ) -> TiltedDerivatives:
-    r"""Compute the tilted integral and its derivatives, by automatic differentiation of
-    it.
+    r"""Compute the tilted integral, and its derivatives by automatic differentiation.
 
     The tilted variance of a latent function is :math:`v (1 + \alpha \delta_2 v)`. For
     the parameters see :func:`log_power_expectation`.
@@ -408,12 +413,12 @@ def derivatives_in_moments_and_parameters(
     alpha: TensorType,
     parameters: Sequence[tf.Variable],
 ) -> tuple[TiltedDerivatives, list[Tensor]]:
-    r"""Compute what :func:`tilted_derivatives` does, and from the same values of the
-    density the derivatives of :math:`\sum_n \ell_n`, at fixed moments, in some
-    variables of the likelihood.
+    r"""Compute :func:`tilted_derivatives`, and from the same values of the density the
+    derivatives of :math:`\sum_n \ell_n`, at fixed moments, in some variables of the
+    likelihood.
 
-    In eager mode a tape keeps every intermediate value until it ends, so that each has
-    some of the rows.
+    In eager mode a tape keeps every intermediate value until it ends, so each tape has
+    only some of the rows.
     """
     Fmu = tf.convert_to_tensor(Fmu)
     Fvar = tf.convert_to_tensor(Fvar)
@@ -441,13 +446,14 @@ def derivatives_in_moments_and_parameters(
 def _unwatched(
     likelihood: Likelihood, parameters: Sequence[tf.Variable]
 ) -> tuple[Likelihood, list[tf.Variable]]:
-    """Copy a likelihood where tapes are stopped, with its variables: no tape watches
-    these.
+    """Copy a likelihood with its variables if tapes are stopped, so that no tape
+    watches them.
 
-    Tapes that are opened there restart all others (see
-    :mod:`gpflow_pep.engine.numerics.tapes`), and those that watch the variables of the
-    likelihood would keep all that is computed of them. Likelihoods of users stay as
-    they are: their variables may be in closures, which a copy would share.
+    Tapes that are opened there restart all other tapes (see
+    :mod:`gpflow_pep.engine.numerics.tapes`), and tapes that watch the variables of the
+    likelihood would keep everything that is computed from them. Likelihoods of users
+    are not copied, because their variables may be in closures, which a copy would
+    share.
     """
     if not (are_stopped() and parameters and is_plain(likelihood)):
         return likelihood, list(parameters)
@@ -484,16 +490,15 @@ def _derivatives(
 
 
 def implementation_for(likelihood: Likelihood) -> Implementation:
-    """Find what computes the tilted integral of a likelihood.
+    """Find the function that computes the tilted integral of a likelihood.
 
-    A class that derives from another, but has a density of its own, does not inherit
-    what was registered for the other.
+    A derived class with its own density does not inherit the function of its base
+    class.
     """
     kind = type(likelihood)
     if isinstance(likelihood, ScalarLikelihood):
-        registered = (
-            implementations.funcs.keys() | scalar_factor.funcs.keys()
-        )  # with object
+        # Both registries have an entry for object.
+        registered = implementations.funcs.keys() | scalar_factor.funcs.keys()
         nearest = next(
             ancestor for ancestor in kind.__mro__ if (ancestor,) in registered
         )
@@ -506,14 +511,16 @@ def implementation_for(likelihood: Likelihood) -> Implementation:
 def require_resolved(
     likelihood: Likelihood, ell: Tensor, *moments: Tensor, rows: Tensor | None = None
 ) -> list[tf.Operation]:
-    """Stop where the values of a density do not give its integral; the error names the
-    rows.
+    """Stop if the values of a density do not resolve its integral. The error has the
+    numbers of the rows.
 
-    :param likelihood: A likelihood; one that has a rule of its own is not asked.
-    :param ell: Its tilted integrals [N]: NaN where they are not resolved.
-    :param moments: Of what it was integrated under, [N, L] each, which must be finite.
-    :param rows: Their numbers, [N]; None: 0 to N - 1.
-    :return: What a graph must run first; see :func:`gpflow_pep.engine.checks.require`.
+    :param likelihood: A likelihood. Likelihoods with their own rule are not checked.
+    :param ell: Its tilted integrals [N]; NaN if they are not resolved.
+    :param moments: The moments of the Gaussian under which it was integrated, [N, L]
+        each, which must be finite.
+    :param rows: The numbers of the rows, [N]; None for 0 to N - 1.
+    :return: The operations that a graph must run first; see
+        :func:`gpflow_pep.engine.checks.require`.
     """
     is_scalar = isinstance(likelihood, ScalarLikelihood)
     by_values_only = isinstance(likelihood, QuadratureLikelihood) and not is_scalar
@@ -526,13 +533,13 @@ def require_resolved(
     return require(
         ~tf.reduce_any(lost),
         f"likelihood: got {type(likelihood).__name__}, for which only the values of"
-        " the density are known, and these do not give its integral in some rows:"
+        " the density are known, and these do not resolve its integral in some rows:"
         " there the density is far narrower than the Gaussian over which it is"
-        " averaged, or 0. Expected a likelihood that the nodes of quadrature resolve."
-        " Standardise the targets, keep its scale away from 0 (for instance add a"
-        " small constant to it, or start the prior of its latent function lower and"
-        " narrower), use HeteroskedasticTFPConditional if the noise is Gaussian, or"
-        " register an integral of your own with"
+        " averaged, or it is 0. Expected a likelihood that the nodes of quadrature"
+        " resolve. Standardise the targets, keep its scale away from 0 (for instance"
+        " add a small constant to it, or start the prior of its latent function lower"
+        " and narrower), use HeteroskedasticTFPConditional if the noise is Gaussian,"
+        " or register an integral of your own with"
         " gpflow_pep.likelihoods.implementations. The first of these rows:",
         index if rows is None else tf.gather(rows, index),
     )
@@ -547,12 +554,12 @@ def scalar_log_power_expectation(
     Y: Tensor,
     alpha: Tensor,
 ) -> Tensor:
-    """Sum what :func:`~gpflow_pep.engine.factors.generic.integrate` gives for the
-    factor over columns.
+    """Sum the integral of the factor,
+    :func:`~gpflow_pep.engine.factors.generic.integrate`, over columns.
     """
     make_factor = scalar_factor.dispatch_or_raise(type(likelihood))
     factor = make_factor(likelihood, X, Y, alpha[:, None])
-    return tf.reduce_sum(integrate(factor, Fmu, Fvar, alpha[:, None]), axis=-1)
+    return sum_columns(integrate(factor, Fmu, Fvar, alpha[:, None]))
 
 
 @implementations.register(object)

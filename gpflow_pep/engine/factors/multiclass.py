@@ -89,14 +89,17 @@ def prob_is_largest(
     # Classes first: sums over them then run along memory.
     m = tf.transpose(mean)
     v = tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
-    is_label = tf.equal(tf.range(tf.shape(m)[0], dtype=label.dtype)[:, None], label)
+    classes = np.arange(m.shape[0])[:, None]
+    is_label = tf.equal(tf.constant(classes, label.dtype), label)
+    _, is_later_label = tf.split(is_label, [1, -1])
 
     def of_label(x: Tensor) -> Tensor:
         return tf.reduce_sum(tf.where(is_label, x, tf.zeros_like(x)), axis=0)
 
     def of_others(x: Tensor) -> Tensor:
         # In any order: the first class takes the place of the label.
-        return tf.where(is_label[1:], x[:1], x[1:])
+        first, later = tf.split(x, [1, -1])
+        return tf.where(is_later_label, first, later)
 
     label_variance = of_label(v)
     other_variances = of_others(v)
@@ -211,9 +214,8 @@ def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
 
 def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
     """Compute P and its derivatives in the margins and rates [K, N], [1 + 2 K, N]."""
-    x = (margin * -np.sqrt(0.5))[:, None, :] + (rate * -np.sqrt(0.5))[
-        :, None, :
-    ] * nodes.t
+    margin, rate = (tf.expand_dims(x * -np.sqrt(0.5), 1) for x in (margin, rate))
+    x = margin + rate * nodes.t
     # Stands for a distribution function of 0 in a quotient: it is 0 beside any error
     # rate of labels.
     cdf = tf.maximum(tf.math.erfc(x), 1e-30)  # twice it
@@ -272,7 +274,8 @@ def _over_panels(
         half = 0.5 * (stop - begin)
         t = begin + half * places
         more = of_nodes(_Nodes(t, half * sizes * tf.exp(-0.5 * t * t)), *some)
-        return end, tf.tensor_scatter_nd_add(sums, rows[:, None], tf.transpose(more))
+        rows = tf.expand_dims(rows, 1)
+        return end, tf.tensor_scatter_nd_add(sums, rows, tf.transpose(more))
 
     _, sums = tf.while_loop(
         lambda start, _: tf.reduce_any(start < last_end),

@@ -11,18 +11,20 @@ from .classes import moments_of_labels, normal_cdf
 from .generic import ScalarFactor
 from .moments import Traits, scalar_factor, support, traits, whole_numbers
 
-#: Stands for infinity at the ends, where infinity itself would give gradients 0 times
+#: Replaces infinity at the ends, because infinity would give gradients of 0 times
 #: infinity.
 _FAR_EDGE = 1e10
-#: GPflow adds this number to the probability of each bin; it has no name there.
+#: GPflow adds this number to the probability of each bin. It does not have a name in
+#: GPflow.
 FLOOR = 1e-6
 
 
 def _edge_structure(edge: Tensor, width: Tensor, floor: Tensor) -> Structure:
     r"""Find the structure of :math:`\log(\epsilon + \Phi((f - a) / w))`.
 
-    It ends where :math:`\Phi` meets the floor :math:`\epsilon`; near there the
-    logarithm has complex singularities whose distance shrinks slowly with the floor.
+    The structure ends where :math:`\Phi` meets the floor :math:`\epsilon`. Near that
+    point the logarithm has complex singularities, whose distance shrinks slowly with
+    the floor.
     """
     meeting = tf.math.ndtri(floor)
     return Structure(
@@ -45,8 +47,8 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
     is_highest = label == likelihood.num_bins - 1
 
     def bin_probability(f: Tensor, scale: Tensor) -> Tensor:
-        # From the side on which neither term is near 1, so that the difference keeps
-        # its digits.
+        # Computed on the side on which neither term is near 1, so that the difference
+        # keeps its digits.
         low = (lower - f) / scale
         high = (upper - f) / scale
         mirrored = low > -high
@@ -56,7 +58,7 @@ def _ordinal(likelihood: Ordinal, X: Tensor, Y: Tensor, alpha: Tensor) -> Scalar
         # fraction of each bin.
         return (1.0 - 2e-3) * (inner - outer) + floor
 
-    # A bin at the end has one edge: its structure counts twice.
+    # A bin at the end has one edge, so its structure counts twice.
     ones = tf.ones_like(Y)
     rising = tf.where(is_lowest, upper, lower)
     rises = tf.where(is_lowest, -ones, ones)

@@ -35,7 +35,7 @@ def _student_t(
     def log_prob(f: Tensor) -> Tensor:
         return constant - factor * tf.math.log1p(tf.square((Y - f) / root))
 
-    # With many degrees of freedom the density is nearly Gaussian, of this width.
+    # With many degrees of freedom the density is nearly a Gaussian of this width.
     width = scale * tf.sqrt(df / (1.0 + alpha * df))
     structures = [Structure(Y, width, 2.0 * width)]
 

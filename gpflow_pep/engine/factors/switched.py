@@ -67,7 +67,8 @@ layout.register(SwitchedLikelihood)(
 @traits.register(SwitchedLikelihood)
 def _traits(likelihood: SwitchedLikelihood) -> Traits:
     def predict(X: TensorType, Fmu: TensorType, Fvar: TensorType) -> MeanAndVariance:
-        # As GPflow's, under each of them: no last column names that of a new row.
+        # As in GPflow, the prediction is made under each likelihood, because a new row
+        # has no last column that selects one.
         moments = [
             predict_mean_and_var(choice, X, Fmu, Fvar)
             for choice in likelihood.likelihoods

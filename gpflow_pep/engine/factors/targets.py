@@ -1,10 +1,10 @@
-r"""Mean and variance of targets y, from mean and variance of the latent functions.
+r"""Mean and variance of targets y from mean and variance of the latent functions.
 
-Where there is no closed form, these are integrals of what a likelihood defines as
-``_conditional_mean`` and ``_conditional_variance``, by Gauss-Legendre rules in panels.
-A panel that does not resolve an integrand attracts the others: the last two
-coefficients of the integrand's Legendre series in each panel measure its error, and
-panels are moved until these are small.
+If there is no closed form, they are integrals of the likelihood's ``_conditional_mean``
+and ``_conditional_variance``, computed with Gauss-Legendre rules in panels. A panel
+that does not resolve an integrand attracts the others: the last two coefficients of the
+integrand's Legendre series in each panel measure its error, and panels are moved until
+these are small.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,15 +27,15 @@ from ..prior.evaluate import convert_user_code
 from .generic import AccuracyWarning, find_narrow
 from .moments import in_rows, traits
 
-#: What a class of one's own may define anew; what was registered for its base is then
-#: not true.
+#: Methods that a derived class may redefine. Functions that were registered for its
+#: base class are then wrong.
 _PREDICT = "_predict_mean_and_var", "predict_mean_and_var"
 _MOMENTS = "_conditional_mean", "_conditional_variance", *_PREDICT
-#: Values of f beside 0 where panels end too, because most links bend near 0.
+#: Values of f next to 0 at which panels also end, because most links bend near 0.
 _BENDS = 0.75 * 2.0 ** np.arange(4)
-#: By the number of latent functions: even panels, the others' ends, and nodes in a
-#: panel. With few long panels the links of GPflow are resolved at once, at 10 000 rows
-#: in a quarter of a second.
+#: By the number of latent functions: the number of even panels, of further ends of
+#: panels, and of nodes in a panel. A few long panels resolve the links of GPflow at
+#: once, for 10 000 rows in a quarter of a second.
 _RULES: dict[int, tuple[int, list[float], int]] = {
     1: (8, [*-_BENDS, 0.0, *_BENDS], 16),
     2: (8, [-3.0, 0.0, 3.0], 8),
@@ -47,13 +47,13 @@ _RULES: dict[int, tuple[int, list[float], int]] = {
 def predict_mean_and_var(
     likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
-    """Compute the mean and variance of y, [N, P], from those of the latent functions,
-    [N, L].
+    """Compute the mean and variance of y, [N, P], from the mean and variance of the
+    latent functions, [N, L].
 
-    They are the same at each call, and as accurate as tilted integrals for every
-    variance of f. What a likelihood has in its traits comes first, then a rule of its
-    own class, and then integrals of its conditional moments. GPflow's rules are 20
-    nodes, or draws.
+    The results are the same in each call, and as accurate as tilted integrals for every
+    variance of f. The function in the traits of a likelihood is used first, then a rule
+    of its own class, and then integrals of its conditional moments. (GPflow uses 20
+    nodes, or random draws.)
 
     :raises ValueError: If y has no variance, as with Student's t of two degrees of
         freedom.
@@ -88,9 +88,9 @@ def moments_by_rate(
     Compute the moments of y with :math:`E[y|f] = a r` and
     :math:`\mathrm{Var}[y|f] = b r + c r^2`, where the rate is :math:`r = e^f`.
 
-    :param first: a.
-    :param linear: b.
-    :param square: c.
+    :param first: The constant a.
+    :param linear: The constant b.
+    :param square: The constant c.
     """
     rate, spread = moments_of_exponential(mean, variance)
     given_f = linear * rate + square * (tf.square(rate) + spread)
@@ -101,7 +101,7 @@ def moments_by_rate(
 def integrated_moments(
     likelihood: Likelihood, X: Tensor, Fmu: Tensor, Fvar: Tensor
 ) -> MeanAndVariance:
-    """Integrate the conditional moments of a likelihood, see the module.
+    """Integrate the conditional moments of a likelihood; see the module.
 
     :raises ValueError: If a target has more than three latent functions.
     """
@@ -128,12 +128,12 @@ def expected_moments(
     means: Sequence[Tensor],
     variances: Sequence[Tensor],
 ) -> MeanAndVariance:
-    """Compute the moments of y from those given f, [Q, N, P] of one latent function, or
-    of several [Q, N, L].
+    """Compute the moments of y from the moments given f. f is [Q, N, P] for one latent
+    function of each target, or [Q, N, L] for several.
 
-    :param given_f: ``(X, F) -> mean, variance``, [Q, N, P].
-    :param means: Of each latent function, [N, P].
-    :param variances: Of each latent function, [N, P].
+    :param given_f: A function ``(X, F) -> mean, variance``, [Q, N, P] each.
+    :param means: The means of each latent function, [N, P].
+    :param variances: The variances of each latent function, [N, P].
     """
     even, bends, order = _RULES[len(means)]
     num_nodes = ((even + len(bends)) * order) ** len(means) * int(means[0].shape[1])
@@ -155,12 +155,14 @@ def _conditional_moments(
 
 
 class _Integrals(NamedTuple):
-    """Integrals over the latent functions of a target: a list of their moments, [N, P]
-    each.
+    """Integrals over the latent functions of a target, with a list of their moments,
+    [N, P] each.
     """
 
     moments_given: Callable[[Tensor], MeanAndVariance]
-    """Of y, given f [Q, N, P], or several latent functions [Q, N, L]."""
+    """The moments of y given f, [Q, N, P], or given several latent functions, [Q, N,
+    L].
+    """
     means: Sequence[Tensor]
     variances: Sequence[Tensor]
 
@@ -183,7 +185,7 @@ class _Integrals(NamedTuple):
             centre = tf.stop_gradient(m)
             x, w = self._nodes(ends)
             f = centre + tf.sqrt(tf.stop_gradient(narrow.wider)) * x
-            # Where the Gaussian is narrow the integral is linear in its variance.
+            # If the Gaussian is narrow, the integral is linear in its variance.
             part = tf.where(
                 narrow.rows, narrow.variance / narrow.wider, tf.ones_like(v)
             )
@@ -196,9 +198,7 @@ class _Integrals(NamedTuple):
 
     @constant
     def _panels(self) -> tuple[list[Tensor], Tensor]:
-        """Find the ends of panels, [B + 1, N, P], and what their nodes miss of the
-        integrals.
-        """
+        """Find the ends of panels, [B + 1, N, P], and the errors of the integrals."""
         dtype = self.means[0].dtype
         # Coefficients of the series, relative to the integral of the absolute value.
         # Integrals were more accurate by four digits where the integrand has no kink.
@@ -212,9 +212,8 @@ class _Integrals(NamedTuple):
             moved = [
                 tf.where(total > resolved, _moved(*pair), pair[0]) for pair in pairs
             ]
-            return total, *(
-                tf.ensure_shape(*new) for new in zip(moved, shapes)
-            )  # NaN stays
+            # NaN stays NaN.
+            return total, *(tf.ensure_shape(*new) for new in zip(moved, shapes))
 
         ends_by_function = [self._first_ends(k) for k in range(len(self.means))]
         shapes = [ends.shape for ends in ends_by_function]
@@ -228,7 +227,7 @@ class _Integrals(NamedTuple):
 
     def _first_ends(self, k: int) -> Tensor:
         """Place even panels between mean and peak of the k-th latent function, and some
-        at 0.
+        panels at 0.
         """
         num_even, bends, _ = _RULES[len(self.means)]
         mean = self.means[k]
@@ -244,7 +243,7 @@ class _Integrals(NamedTuple):
         ]
         first, second = self._of_y(moved)
         sizes = tf.stack([tf.abs(first), second + tf.square(first)])
-        # What is beyond the largest float counts as that.
+        # Numbers beyond the largest float count as the largest float.
         sizes = tf.where(tf.math.is_finite(sizes), sizes, dtype.max)
         best = tf.argmax(tf.math.log(sizes) - 0.5 * x * x, axis=1)
         peaks = 1.25 * tf.gather(x[:, 0, 0], best)
@@ -255,8 +254,8 @@ class _Integrals(NamedTuple):
         return tf.sort(tf.clip_by_value(ends, low, high), axis=0)
 
     def _nodes(self, ends: Tensor) -> tuple[Tensor, Tensor]:
-        """Give nodes and weights for the standard normal distribution, [Q, N,
-        P] each.
+        """Return nodes and weights for the standard normal distribution, [Q, N, P]
+        each.
         """
         half = 0.5 * (ends[1:] - ends[:-1])[:, None]
         places, sizes = (
@@ -299,7 +298,8 @@ class _Integrals(NamedTuple):
         first, second = self._on_grid(columns)
         square = second + tf.square(first - _sum(first, weights))
         places, _ = self._rule()
-        # Those of an integrand over its interval; the weights are in it already.
+        # The coefficients of the integrand over its interval; the weights are already
+        # in it.
         last = [
             (2 * k + 1) * legendre.legval(places, np.eye(k + 1)[k])
             for k in range(len(places))
@@ -327,8 +327,8 @@ def _on_axis(column: Tensor, k: int, count: int) -> Tensor:
 
 
 def _sum(values: Tensor, weights: Sequence[Tensor], axis: int | None = None) -> Tensor:
-    """Sum [Q1, ..., QL, N, P] over nodes, [N, P]; or all but one axis, whose weights
-    multiply.
+    """Sum [Q1, ..., QL, N, P] over nodes, [N, P]; or over all axes except one, by whose
+    weights it is multiplied.
     """
     for k, w in enumerate(weights):
         values *= _on_axis(w, k, len(weights))
@@ -347,6 +347,6 @@ def _moved(ends: Tensor, missed: Tensor) -> Tensor:
     steps = tf.cast(tf.linspace(0.0, 1.0, num_panels + 1), ends.dtype)[
         :, None, None, None
     ]
-    # How much of each old panel lies below a new end.
+    # The part of each old panel that is below a new end.
     part = tf.clip_by_value((steps - (upper - share)) / share, 0.0, 1.0)
     return ends[0] + tf.reduce_sum(part * (ends[1:] - ends[:-1]), axis=1)

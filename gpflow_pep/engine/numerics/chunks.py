@@ -142,9 +142,10 @@ def _cut(tensor: tf.Tensor, axis: int, start: Any, size: Any) -> tf.Tensor:
     return piece
 
 
-def _loop(
-    function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor]
+def added_up(
+    function: Callable[..., Tensors], chunks: Chunks, shared: Sequence[tf.Tensor] = ()
 ) -> Tensors:
+    """Compute the sum of :func:`sum_over_chunks`, not for differentiation."""
     total = function(chunks.take(0), *shared)
     if chunks.is_one():
         return total
@@ -225,7 +226,7 @@ def _sum_over_chunks(
         return function(tf.nest.map_structure(tf.stop_gradient, rows), *shared)
 
     if keep or chunks.is_one():
-        return _loop(on_chunk, chunks, shared)
+        return added_up(on_chunk, chunks, shared)
     structure = list[Tensors]()
 
     @tf.custom_gradient
@@ -262,7 +263,7 @@ def _sum_over_chunks(
             return gradients[: len(inputs)], [by_read.get(id(v)) for v in variables]
 
         with unrecorded():  # the gradient computes each chunk once more
-            sums = _loop(on_chunk, chunks, shared)
+            sums = added_up(on_chunk, chunks, shared)
         structure[:] = [sums]
         num_sums = len(tf.nest.flatten(sums))
         return tf.nest.flatten(sums), gradient

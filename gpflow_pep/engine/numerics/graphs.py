@@ -42,8 +42,9 @@ def without_collector(function: Function) -> Function:
 
 def positions(condition: tf.Tensor) -> tf.Tensor:
     """List where a condition [N] holds; for XLA, whose sizes are static, everywhere."""
-    everywhere = tf.range(tf.shape(condition)[0])
-    return tf.boolean_mask(everywhere, condition) if sizes_may_vary() else everywhere
+    if sizes_may_vary():
+        return tf.cast(tf.squeeze(tf.where(condition), axis=1), tf.int32)
+    return tf.range(tf.shape(condition)[0])
 
 
 def compiled(function: Function, **options: Any) -> Any:

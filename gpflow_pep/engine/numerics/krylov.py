@@ -11,17 +11,15 @@ class _KrylovSolution(NamedTuple):
 
     x: tf.Tensor  #: [n], the solution.
     num_products: tf.Tensor  #: [], int: how many products there were.
-    residual: (
-        tf.Tensor
-    )  #: [], the norm of what is left, divided by that of the right-hand side.
+    #: [], the norm of what is left, divided by that of the right-hand side.
+    residual: tf.Tensor
 
 
 class _State(NamedTuple):
     """After k steps, in units in which b has the norm 1."""
 
-    num_products: (
-        tf.Tensor
-    )  #: [], int: k, or one more where the last product was of no use.
+    #: [], int: k, or one more where the last product was of no use.
+    num_products: tf.Tensor
     basis: tf.Tensor
     """[k + 1, n], orthonormal rows, the first along b. K times the first k is H in all
     of them.

@@ -1,7 +1,7 @@
-"""Dense linear algebra: Cholesky factors that do not fail, and products that use
+"""Dense linear algebra: Cholesky factorisations that do not fail, and products that use
 structure.
 
-This is the one place that adds jitter beyond what GPflow's own ``Kuu`` is asked for.
+Only this module adds more jitter than GPflow's own ``Kuu``.
 
 TensorFlow has no product that uses triangles or symmetry, and its triangular solve runs
 on one core. So a triangular factor is inverted once (it is only :math:`M \\times M`)
@@ -14,13 +14,14 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
 
 from .chunks import sizes_may_vary
+from .tapes import custom_gradient
 
 _JITTER_ADDED = (
     "A covariance matrix of inducing variables could not be factorised with"
@@ -29,9 +30,12 @@ _JITTER_ADDED = (
     " their distances. Fewer or better spread inducing inputs, or a larger default"
     " jitter, avoid this."
 )
-#: Not empty while parameters are only tried: see :func:`warnings_of_graphs_dropped`.
+#: Larger matrices are not written into graphs.
+_LARGEST_CONSTANT = 256
+#: Not empty while an optimiser tries parameters; see
+#: :func:`warnings_of_graphs_dropped`.
 _TRIALS: list[None] = []
-#: The graph of a loss, None in eager mode, and whether factorisations in it succeeded.
+#: The graph of a loss (None in eager mode), and whether factorisations in it succeeded.
 _TRIED: ContextVar[tuple[Any, list[tf.Tensor]] | None] = ContextVar(
     "_TRIED", default=None
 )
@@ -41,16 +45,6 @@ class JitterWarning(UserWarning):
     """A covariance matrix needed more jitter than
     ``gpflow.config.default_jitter()``.
     """
-
-
-class Factor(NamedTuple):
-    """Cholesky factor of a covariance matrix, and the factor's inverse."""
-
-    L: tf.Tensor
-    """[..., M, M], lower triangular, :math:`L Lᵀ = K` (+ what :func:`jitter_needed`
-    adds).
-    """
-    W: tf.Tensor  #: [..., M, M], lower triangular, :math:`W = L^{-1}`.
 
 
 def _row_blocks(size: Any) -> list[tuple[Any, Any]]:
@@ -117,10 +111,10 @@ def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
 def lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
     """Compute the product :math:`W B` of lower triangular matrices with any matrices.
 
-    What stands above the diagonal of ``W`` is taken for zero, and gets no gradient.
+    Entries above the diagonal of ``W`` count as 0 and do not have a gradient.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def product(W: tf.Tensor, B: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             by_W = _lower_of_product(upstream, B)
@@ -151,11 +145,11 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     "return: [broadcast L, M, M]",
 )
 def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric but for
-    rounding.
+    r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric apart
+    from rounding.
     """
 
-    @tf.custom_gradient
+    @custom_gradient
     def product(
         A: tf.Tensor, weights: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[..., Any]]:
@@ -175,14 +169,16 @@ def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         return full, gradient
 
     weights = tf.convert_to_tensor(weights, A.dtype)
-    return product(A, weights + tf.zeros_like(A[:1, 0]))
+    if weights.shape[-1] is None or weights.shape[-1] != A.shape[-1]:
+        weights += tf.zeros_like(A[:1, 0])
+    return product(A, weights)
 
 
 @check_shapes("A: [K, S, M]", "return: [K, S, S]")
 def row_products(A: tf.Tensor) -> tf.Tensor:
     """Compute the inner products :math:`A_k A_kᵀ` of the rows of each group."""
 
-    @tf.custom_gradient
+    @custom_gradient
     def product(A: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             # One product instead of the two that automatic differentiation would need.
@@ -196,8 +192,7 @@ def row_products(A: tf.Tensor) -> tf.Tensor:
 def identity_like(K: tf.Tensor) -> tf.Tensor:
     """Make an identity matrix, a constant where its size is known and not large."""
     size = K.shape[-1]
-    # Larger matrices are not written into graphs.
-    if size is None or size > 256:
+    if size is None or size > _LARGEST_CONSTANT:
         return tf.eye(size or tf.shape(K)[-1], dtype=K.dtype)
     return tf.constant(np.eye(size), K.dtype)
 
@@ -207,21 +202,21 @@ def jitter_needed(K: tf.Tensor) -> tf.Tensor:
     """Find what must be added to the diagonal of ``K`` for its Cholesky factorisation
     to succeed.
 
-    0 where ``K`` can be factorised as it is. Otherwise the first that suffices of 10,
-    100, ... times the rounding error of the matrix (M x machine epsilon x mean of the
-    diagonal), up to the mean of the diagonal itself. It is a constant for
-    differentiation. A :class:`JitterWarning` reports it (XLA cannot; there, any later
-    eager use of the model does).
+    It is 0 if ``K`` can be factorised unchanged. Otherwise it is the smallest
+    sufficient number among 10, 100, ... times the rounding error of the matrix (M x
+    machine epsilon x mean of the diagonal), up to the mean of the diagonal itself. It
+    is a constant for differentiation. A :class:`JitterWarning` reports it (XLA cannot;
+    there, any later eager use of the model does).
 
-    :param K: Covariance matrices. One with NaN in it stays NaN whatever is added: what
-        comes out of it is for the caller to check.
+    :param K: Covariance matrices. A matrix with NaN stays NaN, and the caller has to
+        check the result.
     """
     return _with_jitter(K)[0]
 
 
 def _with_jitter(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Find the jitter that is needed, report it, and factorise with it; both are
-    constants.
+    """Find the jitter that is needed, report it, and factorise with it. Both results
+    are constants.
     """
     K = tf.stop_gradient(K)
     scale = tf.reduce_mean(tf.linalg.diag_part(K), axis=-1)
@@ -259,14 +254,14 @@ def warn(
     numbers: Mapping[str, tf.Tensor],
     up: int = 0,
 ) -> None:
-    """Warn where a condition holds, by Python's warnings, from compiled graphs too.
+    """Warn if a condition holds, with Python's warnings, also from compiled graphs.
 
-    A graph leaves the numbers out: Python shows equal warnings once. XLA cannot call
-    Python; there it passes.
+    A graph leaves the numbers out, so that Python shows equal warnings only once. Under
+    XLA, which cannot call Python, there is no warning.
 
-    :param numbers: What is known more exactly, by what it is.
-    :param up: How many callers the warning is further up than that of the calling
-        function.
+    :param numbers: Numbers for the message, by their descriptions.
+    :param up: The number of levels above the calling function to which the warning
+        belongs.
     """
     if tf.executing_eagerly():
         if bool(condition):
@@ -295,8 +290,8 @@ def warn(
 
 @contextmanager
 def warnings_of_graphs_dropped() -> Iterator[None]:
-    """Drop what compiled graphs warn of while this lasts, of parameters that are only
-    tried.
+    """Drop warnings of compiled graphs in this context, because they are about
+    parameters that an optimiser only tries.
     """
     _TRIALS.append(None)
     try:
@@ -323,32 +318,9 @@ def trials_listed() -> Iterator[list[tf.Tensor]]:
         _TRIED.reset(token)
 
 
-_checked_factor = check_shapes(
-    "K: [batch..., M, M]", "return.L: [batch..., M, M]", "return.W: [batch..., M, M]"
-)
-
-
-@_checked_factor
-def factorise(K: tf.Tensor) -> Factor:
-    """Compute the Cholesky factor of ``K`` and the factor's inverse."""
-    return _factor_of(K, tf.linalg.cholesky(tf.stop_gradient(K)))
-
-
-@_checked_factor
-def factorise_with_jitter(K: tf.Tensor) -> Factor:
-    """Do so where more may have to be added to the diagonal: see
-    :func:`jitter_needed`.
-    """
-    L = _with_jitter(K)[1]
-    tried = _TRIED.get()
-    if tried is not None and tried[0] is _graph():
-        tried[1].append(tf.reduce_all(tf.math.is_finite(L)))
-        L = tf.where(tried[1][-1], L, identity_like(K))
-    return _factor_of(K, L)
-
-
-def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
-    r"""Make functions of ``K`` of its Cholesky factor and of the factor's inverse.
+class Factor:
+    r"""Cholesky factor of a covariance matrix, and the factor's inverse, as functions
+    of the matrix.
 
     With :math:`\Phi(X)` the lower triangle of X, half of its diagonal left out (Murray
     2016, arXiv:1602.07527), :math:`dL = L \Phi(W dK W^T)` and
@@ -356,37 +328,84 @@ def _factor_of(K: tf.Tensor, L: tf.Tensor) -> Factor:
     automatic differentiation solves for triangles.
 
     :param K: What is factorised; more on its diagonal does not change the derivatives.
+    :param root: The Cholesky factor as a constant.
     """
 
-    def back(W: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
-        """From what :math:`W dK W^T` is multiplied by to K."""
-        lower = 0.5 * (
-            tf.linalg.band_part(X, -1, 0) + X - tf.linalg.band_part(X, 0, -1)
-        )
-        by_K = tf.matmul(W, tf.matmul(lower, W), transpose_a=True)
-        return 0.5 * (by_K + tf.linalg.matrix_transpose(by_K))
+    def __init__(self, K: tf.Tensor, root: tf.Tensor) -> None:
+        inverse = tf.linalg.triangular_solve(root, identity_like(root))
+        self._known = K, root, inverse
+        #: [..., M, M], lower triangular, :math:`W = L^{-1}`.
+        self.W: tf.Tensor = _inverse_factor(K, inverse)
 
-    # They refer to tensors of the graph that they are called in, or it could not be
-    # differentiated.
-    @tf.custom_gradient
-    def factor(K: tf.Tensor, *known: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        K, L, W = map(tf.identity, (K, *known))
+    @property
+    def L(self) -> tf.Tensor:
+        """[..., M, M], lower triangular, :math:`L Lᵀ = K` (+ what :func:`jitter_needed`
+        adds).
+        """
+        L: tf.Tensor = _cholesky_factor(*self._known)
+        return L
 
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-            by_root = tf.matmul(factor(K, L, W), upstream, transpose_a=True)
-            return back(inverse(K, W), by_root), None, None
 
-        return L, gradient
+def _half_lower(K: tf.Tensor, factor: float) -> tf.Tensor:
+    r"""Make what a matrix is multiplied by, number by number, for :math:`\Phi` of it
+    (see :class:`Factor`) times a factor.
+    """
+    size = K.shape[-1]
+    if size is None or size > _LARGEST_CONSTANT:
+        ones = tf.linalg.band_part(tf.ones_like(K), -1, 0)
+        return factor * tf.linalg.set_diag(ones, 0.5 * tf.linalg.diag_part(ones))
+    return tf.constant(factor * (np.tri(size) - 0.5 * np.eye(size)), K.dtype)
 
-    @tf.custom_gradient
-    def inverse(K: tf.Tensor, W: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
-        K, W = map(tf.identity, (K, W))
 
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
-            root = inverse(K, W)
-            return back(root, -tf.matmul(upstream, root, transpose_b=True)), None
+def _back(W: tf.Tensor, X: tf.Tensor, factor: float) -> tf.Tensor:
+    """Go from what :math:`W dK W^T` is multiplied by to K, times a factor. The result
+    is not made symmetric, as dK is.
+    """
+    lower = X * _half_lower(X, factor)
+    return tf.matmul(W, tf.matmul(lower, W), transpose_a=True)
 
-        return W, gradient
 
-    W = tf.linalg.triangular_solve(L, identity_like(L))
-    return Factor(factor(K, L, W), inverse(K, W))
+# They refer to tensors of the graph that they are called in, or it could not be
+# differentiated.
+@custom_gradient
+def _cholesky_factor(
+    K: tf.Tensor, *known: tf.Tensor
+) -> tuple[tf.Tensor, Callable[..., Any]]:
+    K, L, W = map(tf.identity, (K, *known))
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        by_root = tf.matmul(_cholesky_factor(K, L, W), upstream, transpose_a=True)
+        return _back(_inverse_factor(K, W), by_root, 1.0), None, None
+
+    return L, gradient
+
+
+@custom_gradient
+def _inverse_factor(K: tf.Tensor, W: tf.Tensor) -> tuple[tf.Tensor, Callable[..., Any]]:
+    K, W = map(tf.identity, (K, W))
+
+    def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor | None, ...]:
+        root = _inverse_factor(K, W)
+        return _back(root, tf.matmul(upstream, root, transpose_b=True), -1.0), None
+
+    return W, gradient
+
+
+_checked_factor = check_shapes("K: [batch..., M, M]", "return.W: [batch..., M, M]")
+
+
+@_checked_factor
+def factorise(K: tf.Tensor) -> Factor:
+    """Compute the Cholesky factor of ``K`` and the factor's inverse."""
+    return Factor(K, tf.linalg.cholesky(tf.stop_gradient(K)))
+
+
+@_checked_factor
+def factorise_with_jitter(K: tf.Tensor) -> Factor:
+    """Factorise ``K`` with jitter if it is needed; see :func:`jitter_needed`."""
+    L = _with_jitter(K)[1]
+    tried = _TRIED.get()
+    if tried is not None and tried[0] is _graph():
+        tried[1].append(tf.reduce_all(tf.math.is_finite(L)))
+        L = tf.where(tried[1][-1], L, identity_like(K))
+    return Factor(K, L)

@@ -4,6 +4,9 @@
 This module is the only place where :math:`\\alpha` near 0 is special.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 from check_shapes import check_shapes
@@ -14,8 +17,8 @@ from gpflow.base import TensorType
 #: about ``(t / 4) ** (2 * nodes)``, which is 1e-19.
 _NEAR = 0.05
 _NODES, _WEIGHTS = 0.5 * np.stack(np.polynomial.legendre.leggauss(5)) + [[0.5], [0.0]]
-#: Stands for a power of 0 where a quotient by the power has all digits for every other
-#: one.
+#: Replaces a power of 0 in quotients by the power that keep all digits for every other
+#: power.
 _SMALLEST_POWER = 1e-30
 
 _elementwise = check_shapes(
@@ -49,7 +52,7 @@ def log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     Compute :math:`\log(1 + \alpha x) / \alpha`, which tends to :math:`x` as
     :math:`\alpha \to 0`.
 
-    It is how the power enters every log-determinant of Power EP, for instance
+    Every log-determinant of Power EP depends on the power in this way, for instance
     :math:`\tfrac{1}{\alpha} \log|I + \alpha D / \sigma^2|` in Bui, Yan & Turner (2017),
     section 3.6. Value and derivatives (in both arguments, of any order) are accurate
     for every :math:`\alpha`, 0 included.
@@ -67,10 +70,12 @@ def expm1_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     Compute :math:`(e^{\alpha x} - 1) / \alpha`, which tends to :math:`x` as
     :math:`\alpha \to 0`.
 
-    The value and its first derivative in ``x`` are accurate for every :math:`\alpha`;
-    the derivative in :math:`\alpha`, and second ones, are not where it is close to 0.
+    The value and its first derivative in ``x`` are accurate for every :math:`\alpha`.
+    The derivative in :math:`\alpha` and second derivatives are not accurate if
+    :math:`\alpha` is close to 0.
 
-    :param x: Any finite values; in single precision one below 1e-8 may come out as 0.
+    :param x: Any finite values; in single precision the result for values below 1e-8
+        may be 0.
     :param alpha: The power, in :math:`[0, 1]`; broadcast against ``x``.
     """
     x = tf.convert_to_tensor(x)
@@ -80,8 +85,8 @@ def expm1_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
 
 @_elementwise
 def fast_log1p_over_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
-    r"""Compute what :func:`log1p_over_power` does with fewer operations, the inverse of
-    :func:`expm1_over_power`, and accurate where that is.
+    r"""Compute :func:`log1p_over_power` with fewer operations. It is the inverse of
+    :func:`expm1_over_power`, and as accurate.
     """
     x = tf.convert_to_tensor(x)
     power = tf.maximum(tf.convert_to_tensor(alpha, x.dtype), _SMALLEST_POWER)
@@ -112,9 +117,49 @@ def log_power_mean(
     values = tf.convert_to_tensor(values)
     weights = tf.convert_to_tensor(weights, values.dtype)
     alpha = tf.convert_to_tensor(alpha, values.dtype)
-    # Below the smallest normal number a weight counts as 0: it could meet an
-    # exponential that overflows.
-    counts = weights > np.finfo(values.dtype.as_numpy_dtype).tiny
+
+    @tf.custom_gradient
+    def mean(
+        values: tf.Tensor, weights: tf.Tensor, alpha: tf.Tensor
+    ) -> tuple[tf.Tensor, Callable[..., Any]]:
+        # Below the smallest normal number a weight counts as 0: it could meet an
+        # exponential that overflows.
+        counts = weights > np.finfo(values.dtype.as_numpy_dtype).tiny
+        result = _log_power_mean(values, weights, alpha, counts)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            distance = tf.where(counts, values - result, 0.0)
+            score = expm1_over_power(distance, alpha)
+            share = upstream * weights * (1.0 + alpha * score)
+            by_alpha = divide_by_power(tf.reduce_sum(share * distance, axis=0), alpha)
+            return share, upstream * score, _sum_to(by_alpha, alpha)
+
+        return result, gradient
+
+    result: tf.Tensor = mean(values, weights, alpha)
+    return result
+
+
+def _sum_to(gradient: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
+    """Sum over the axes along which a source was broadcast."""
+    added = gradient.shape.rank - source.shape.rank
+    axes = list(range(added))
+    for axis, size in enumerate(source.shape):
+        if size == 1 and gradient.shape[added + axis] != 1:
+            axes.append(added + axis)
+    if not axes:
+        return gradient
+    kept = tf.reduce_sum(gradient, axis=axes, keepdims=True)
+    return tf.reshape(kept, tf.shape(source))
+
+
+def _log_power_mean(
+    values: tf.Tensor, weights: tf.Tensor, alpha: tf.Tensor, counts: tf.Tensor
+) -> tf.Tensor:
+    """Compute :func:`log_power_mean`.
+
+    :param counts: Which weights are not 0.
+    """
     lowest = tf.constant(values.dtype.min, values.dtype)
     largest = tf.stop_gradient(tf.reduce_max(tf.where(counts, values, lowest), axis=0))
     values = tf.where(counts, values, largest)
@@ -147,7 +192,7 @@ def divide_by_power(x: TensorType, alpha: TensorType) -> tf.Tensor:
     Compute :math:`x / \alpha` for an :math:`x` that a factor to the power
     :math:`\alpha` caused.
 
-    Without any power there is no effect: the result is 0 where both are 0.
+    A power of 0 has no effect, so the result is 0 if both are 0.
 
     :param alpha: The power, in :math:`[0, 1]`.
     """

@@ -1,16 +1,17 @@
 r"""Integrals against a Gaussian of functions that may vary on a much smaller scale than
-it does.
+the Gaussian.
 
-One rule for all of them: the trapezoid rule in a stretched variable. It converges
-exponentially for analytic integrands, at a rate that the distance of their complex
-singularities sets, measured in the stretched variable. So nodes are dense in the
-*structures*, the intervals in which the integrand varies on a scale of its own, and
-ever sparser away from them.
+The rule for all of them is the trapezoid rule in a stretched variable. It converges
+exponentially for analytic integrands. The rate depends on the distance of their complex
+singularities in the stretched variable. So nodes are dense in the *structures*, the
+intervals in which the integrand varies on its own scale, and sparser with the distance
+from them.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from gpflow.base import TensorType
 
@@ -18,37 +19,38 @@ from .chunks import sizes_may_vary
 from .power import divide_by_power
 from .tapes import constant
 
-#: Nodes reach so many standard deviations from the mean: a Gaussian has 6e-18 of its
-#: mass outside.
+#: Nodes reach this number of standard deviations from the mean. A Gaussian has 6e-18 of
+#: its mass outside.
 REACH = 8.6
-#: Nodes of the rule.
+#: The number of nodes of the rule.
 NUM_NODES = 96
 #: Further than this many standard deviations, the mode of a factor times a Gaussian is
 #: not near the Gaussian's mean, and the rule is moved.
 _FAR = 4.0
-#: A peak ends so many of its standard deviations away.
+#: A peak ends at this number of its standard deviations.
 PEAK_EXTENT = 6.0
 _SEARCH_NODES = 9
-#: Below it the integrand is flat on the finest grid.
+#: If the slope is below this, the integrand is flat on the finest grid.
 _SMALL_DROP = 1e-6
 
 
 class Structure(NamedTuple):
-    """An interval in which the integrand varies on a scale of its own, in units of f;
-    outside of it, the distance from it is the scale.
+    """An interval in which the integrand varies on its own scale, in units of f.
+    Outside of the interval, the scale is the distance from it.
     """
 
-    centre: tf.Tensor  #: [broadcast N, broadcast L], its middle.
+    centre: tf.Tensor  #: The middle of the interval, [broadcast N, broadcast L].
     resolution: tf.Tensor
-    """[broadcast N, broadcast L], the scale of the structure: about how far off the
-    real line its singularities are.
+    """The scale of the structure, about the distance of its singularities from the real
+    line, [broadcast N, broadcast L].
     """
-    extent: tf.Tensor  #: [broadcast N, broadcast L], from the middle to the ends.
+    #: The distance from the middle to the ends, [broadcast N, broadcast L].
+    extent: tf.Tensor
 
 
 class Mode(NamedTuple):
-    r"""The peak of :math:`N(f; m, v) p(f)^\alpha`, roughly: it decides where nodes are,
-    no more.
+    r"""The approximate peak of :math:`N(f; m, v) p(f)^\alpha`. It only decides where
+    nodes are.
     """
 
     slope: tf.Tensor
@@ -56,8 +58,8 @@ class Mode(NamedTuple):
     :math:`m + \alpha v \cdot` slope.
     """
     width: tf.Tensor | None
-    """[N, L], its standard deviation in units of f; None where the structures and the
-    Gaussian resolve it already.
+    """The standard deviation of the peak in units of f, [N, L]; None if the structures
+    and the Gaussian resolve it already.
     """
 
 
@@ -67,9 +69,8 @@ class Nodes(NamedTuple):
     """
 
     f: tf.Tensor  #: [Q, N, L], where; constants for differentiation.
-    weights: (
-        tf.Tensor
-    )  #: [Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v.
+    #: [Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v.
+    weights: tf.Tensor
     offset: tf.Tensor
     """[Q, N, L], f - m with f held constant, to all its digits: differentiable in m."""
 
@@ -118,6 +119,9 @@ def _even_column(start: float, count: TensorType, dtype: tf.DType) -> tf.Tensor:
     """Make even steps up to 1, [Q, 1, 1], by fewer operations than the 75 of
     ``tf.linspace``.
     """
+    if isinstance(count, int):
+        shares = np.arange(count) / (count - 1)
+        return tf.constant((start + (1.0 - start) * shares)[:, None, None], dtype)
     share = tf.range(count, dtype=dtype) / tf.cast(count - 1, dtype)
     return (start + (1.0 - start) * share)[:, None, None]
 
@@ -183,21 +187,23 @@ def stretched_nodes(
             constant_mean + deviation * moved, mode.width, PEAK_EXTENT * mode.width
         )
         structures = [*structures, peak]
+    # Nodes are constants. A structure may depend on parameters of the likelihood, and a
+    # tape would keep all that follows from it: 60 kB a row of Student's t.
+    fixed = [Structure(*map(tf.stop_gradient, structure)) for structure in structures]
     standard = [
         Structure(
             (structure.centre - constant_mean) / deviation - moved,
             structure.resolution / deviation,
             structure.extent / deviation,
         )
-        for structure in structures
+        for structure in fixed
     ]
     stretches, ends = _compose(standard, low, high)
     count: TensorType = num_nodes
     if largest_step is not None and sizes_may_vary():
         steps = tf.math.ceil(tf.reduce_max(ends[1] - ends[0]) / largest_step)
-        count = (
-            tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1
-        )  # NaN gives the most
+        # NaN gives the most.
+        count = tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1
     fraction = _even_column(0.0, count, mean.dtype)
     x = ends[0] + (ends[1] - ends[0]) * fraction
     spacing = tf.ones_like(x)
@@ -333,5 +339,5 @@ def zoom_in(
 
 
 def no_tilt(mean: tf.Tensor, variance: tf.Tensor) -> Mode:
-    """Take the Gaussian's own mode, for factors of bounded variation."""
+    """Use the mode of the Gaussian, for factors of bounded variation."""
     return Mode(tf.zeros_like(mean), None)

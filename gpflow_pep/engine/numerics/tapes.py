@@ -10,6 +10,7 @@ the tilted integrals. These have to be opened by :func:`own_tape`.
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import tensorflow as tf
@@ -19,6 +20,8 @@ from tensorflow.python.eager import record
 Function = TypeVar("Function", bound=Callable[..., Any])
 #: Tensors, in any structure that ``tf.nest`` takes.
 Tensors = Any
+#: Whether something may be differentiated that is computed now.
+_DERIVATIVES: ContextVar[bool] = ContextVar("_DERIVATIVES", default=True)
 
 
 @contextlib.contextmanager
@@ -61,7 +64,7 @@ def own_tape(
     :param persistent: Whether more than one gradient is wanted.
     """
     tape = tf.GradientTape(persistent, watch_accessed_variables=False)
-    with recorded(), tape:
+    with recorded(), tape, _derivatives_taken(True):
         tape.watch(list(sources))
         yield tape
 
@@ -87,5 +90,31 @@ def without_gradient(function: Callable[[], Tensors]) -> Tensors:
     record of how they came about: what it computes on the way is freed at once, in
     eager mode too.
     """
-    with unrecorded():
+    with unrecorded(), _derivatives_taken(False):
         return tf.nest.map_structure(tf.stop_gradient, function())
+
+
+@contextlib.contextmanager
+def _derivatives_taken(taken: bool) -> Iterator[None]:
+    """Note whether something is differentiated that is computed meanwhile."""
+    token = _DERIVATIVES.set(taken)
+    try:
+        yield
+    finally:
+        _DERIVATIVES.reset(token)
+
+
+def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate as ``tf.custom_gradient`` does a function of tensors that gives a value
+    and its gradient. Where no derivative is taken (:func:`without_gradient`) this adds
+    no operations.
+    """
+    differentiable = tf.custom_gradient(function)
+
+    @functools.wraps(function)
+    def chosen(*arguments: tf.Tensor) -> Any:
+        if _DERIVATIVES.get():
+            return differentiable(*arguments)
+        return function(*arguments)[0]
+
+    return chosen

@@ -1,5 +1,5 @@
-"""Functions drawn from the posterior: of the prior by random features, updated by draws
-of u.
+"""Functions drawn from the posterior: functions of the prior with random features,
+updated by draws of u.
 """
 
 from .factors import FACTORS, SPECTRA, KernelFactor, Waves

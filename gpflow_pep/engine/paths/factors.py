@@ -1,6 +1,6 @@
 r"""Kernels as expectations over random frequencies.
 
-Every kernel that is known here can be written as
+Every supported kernel can be written as
 
 .. math:: k(x, x') = \phi(x)ᵀ \phi(x') \; E_\omega[\cos(\omegaᵀ (\psi(x) - \psi(x')))],
 
@@ -8,7 +8,7 @@ with finitely many amplitudes :math:`\phi` and, unless the kernel is a finite su
 products of functions, random frequencies :math:`\omega` for some functions :math:`\psi`
 of the inputs. For stationary kernels :math:`\psi` are the active inputs, and the
 distribution of :math:`\omega` is the kernel's spectral density (Rahimi & Recht 2007): a
-Gaussian for the squared exponential, a multivariate t of :math:`2\nu` degrees of
+Gaussian for the squared exponential, and a multivariate t with :math:`2\nu` degrees of
 freedom for a Matérn kernel of order :math:`\nu`.
 """
 
@@ -29,7 +29,8 @@ from ..refusals import refusal
 
 Function = Callable[[tf.Tensor], tf.Tensor]
 Generator = np.random.Generator
-#: Draws frequencies [..., E] of a stationary kernel whose lengthscales are 1.
+#: A function that draws frequencies [..., E] of a stationary kernel with lengthscales
+#: of 1.
 Spectrum = Callable[[Any, Generator, tuple[int, ...]], AnyNDArray]
 
 
@@ -43,11 +44,11 @@ class Waves(NamedTuple):
 
 
 class KernelFactor(NamedTuple):
-    r"""One kernel as it enters a product."""
+    r"""A kernel as a factor in a product."""
 
     amplitudes: Function  #: [..., D] -> [..., J], :math:`\phi`.
     waves: Waves | None = (
-        None  #: None where the kernel is a finite sum: its cosine is 1.
+        None  #: None if the kernel is a finite sum; its cosine is then 1.
     )
 
 
@@ -56,7 +57,7 @@ def _gaussian(kernel: Kernel, random: Generator, shape: tuple[int, ...]) -> AnyN
 
 
 def _student_t(degrees: int, scale: float = 1.0) -> Spectrum:
-    """Make multivariate t: one chi-squared number for each frequency."""
+    """Make a multivariate t, with one chi-squared number for each frequency."""
 
     def draw(kernel: Kernel, random: Generator, shape: tuple[int, ...]) -> AnyNDArray:
         chi_squared = random.chisquare(degrees, (*shape[:-1], 1))
@@ -72,27 +73,29 @@ def _gamma_mixture(
     shape a.
     """
     a = kernel.alpha.numpy()
-    # Quantiles are smooth in a. A generator that rejects would change all numbers drawn
-    # after it.
+    # Quantiles are smooth in a. A generator that rejects draws would change all later
+    # random numbers.
     gamma = gammaincinv(a, random.random((*shape[:-1], 1))) / a
     return np.asarray(np.sqrt(gamma) * random.standard_normal(shape))
 
 
-#: By exact type: a subclass may be another kernel.
+#: Kernels by their exact type, because a subclass may be another kernel.
 SPECTRA: dict[type[Kernel], Spectrum] = {
     kernels.SquaredExponential: _gaussian,
     kernels.RationalQuadratic: _gamma_mixture,
-    kernels.Exponential: _student_t(1, scale=0.5),  # GPflow's has r / 2 in the exponent
+    # GPflow's kernel has r / 2 in the exponent.
+    kernels.Exponential: _student_t(1, scale=0.5),
     kernels.Matern12: _student_t(1),
     kernels.Matern32: _student_t(3),
     kernels.Matern52: _student_t(5),
 }
-#: Of these the product over inputs is a function of the Euclidean distance again.
+#: For these kernels the product over inputs is again a function of the Euclidean
+#: distance.
 _PERIODIC_IN_SEVERAL = kernels.SquaredExponential, kernels.RationalQuadratic
 
 
 def _deviation(kernel: Kernel) -> Function:
-    """Take the standard deviation for the only amplitude."""
+    """Use the standard deviation as the only amplitude."""
     return lambda X: tf.sqrt(kernel.variance) * tf.ones_like(X[..., :1])
 
 
@@ -110,7 +113,7 @@ def _of_distance(kernel: Any) -> KernelFactor:
 
 
 def _of_cosine(kernel: Any) -> KernelFactor:
-    """Draw the same frequency always: the spectrum has no other."""
+    """Draw the same frequency always, because the spectrum has no other frequency."""
 
     def frequencies(random: Generator, shape: tuple[int, ...]) -> AnyNDArray:
         return np.broadcast_to(2.0 * np.pi / kernel.lengthscales.numpy(), shape)
@@ -119,8 +122,9 @@ def _of_cosine(kernel: Any) -> KernelFactor:
 
 
 def _of_periodic(kernel: Any) -> KernelFactor:
-    r"""Stationary in the points of circles :math:`(\cos, \sin)(2 \pi x / p)`, whose
-    distance is :math:`2 |\sin(\pi (x - x') / p)|`.
+    r"""Make the factor of a kernel that is stationary in the points of circles
+    :math:`(\cos, \sin)(2 \pi x / p)`, whose distance is
+    :math:`2 |\sin(\pi (x - x') / p)|`.
     """
     base = kernel.base_kernel
 
@@ -143,8 +147,8 @@ def _of_periodic(kernel: Any) -> KernelFactor:
 
 
 def _of_polynomial(kernel: Any) -> KernelFactor:
-    """All monomials up to the degree, each with the root of how often it occurs in the
-    power.
+    """Compute all monomials up to the degree, each multiplied by the root of its count
+    in the power.
     """
     degree = int(kernel.degree)
     if degree != kernel.degree or degree < 0:
@@ -163,12 +167,12 @@ def _of_polynomial(kernel: Any) -> KernelFactor:
 
 
 def _multinomial(numbers: tuple[int, ...]) -> int:
-    """In how many orders these numbers can come."""
+    """Compute the number of orders of these numbers."""
     return factorial(len(numbers)) // prod(map(factorial, Counter(numbers).values()))
 
 
 def _of_outputs(kernel: Any) -> KernelFactor:
-    """Make a table of one row for each output, whose products are W Wᵀ +
+    """Make a table with one row for each output. The products of its rows are W Wᵀ +
     diag(kappa).
     """
 
@@ -179,7 +183,7 @@ def _of_outputs(kernel: Any) -> KernelFactor:
     return KernelFactor(rows)
 
 
-#: By exact type, too. Kernels that are neither here nor sums or products are refused.
+#: Also by exact type. Other kernels are refused, except sums and products.
 FACTORS: dict[type[Kernel], Callable[[Any], KernelFactor]] = {
     **dict.fromkeys(SPECTRA, _of_distance),
     kernels.Constant: lambda kernel: KernelFactor(_deviation(kernel)),

@@ -31,13 +31,13 @@ class _PartsOfPaths(tf.Module):
         self.kernel, self.inducing_variable, self.mean_function, _ = parts
 
     def copy(self) -> "_PartsOfPaths":
-        """Copy them; nothing in the copy is trained."""
+        """Copy the parts; nothing in the copy is trained."""
         copied = deepcopy(self)
         set_trainable(copied, False)
         return copied
 
     def assign(self, other: "_PartsOfPaths") -> None:
-        """Take the values of others, of the same types and shapes."""
+        """Assign the values of other parts with the same types and shapes."""
         forms = [
             [
                 *map(type, parts.submodules),
@@ -58,21 +58,21 @@ class _PartsOfPaths(tf.Module):
 
 
 class Paths(tf.Module):
-    """Functions drawn from the posterior of a model, see :doc:`/paths`.
+    """Functions drawn from the posterior of a model; see :doc:`/paths`.
 
-    Each is one function wherever and whenever it is evaluated. A call evaluates all of
-    them at the same inputs, :meth:`each` every path at its own, in time linear in the
-    number of inputs and in memory for a chunk of them, the gradient too. Calls can be
-    differentiated in the inputs, compiled by ``tf.function``, and saved by
-    ``tf.saved_model.save``.
+    Each path is the same function in all evaluations. A call evaluates all paths at the
+    same inputs, and :meth:`each` evaluates every path at its own inputs. Both take time
+    linear in the number of inputs and memory for a chunk of them, and so does the
+    gradient. Calls can be differentiated in the inputs, compiled by ``tf.function``,
+    and saved by ``tf.saved_model.save``.
 
-    ``model.paths(...)`` makes them. They do not follow the model: :meth:`update` does
-    that.
+    ``model.paths(...)`` makes them. They do not change with the model until you call
+    :meth:`update`.
 
-    :param state: Computes what they depend on, for the model as it is. The other
-        arguments are those of :func:`draw_paths`.
-    :raises ValueError: If functions of this kernel or these inducing variables are not
-        known, or in a graph.
+    :param state: A function that computes what the paths depend on, for the present
+        model. For the other arguments see :func:`draw_paths`.
+    :raises ValueError: If functions with this kernel or these inducing variables cannot
+        be drawn, or in a graph.
     """
 
     def __init__(
@@ -106,11 +106,11 @@ class Paths(tf.Module):
             if self._of_latents
             else [self._parts.kernel]
         )
-        num_functions = max(
-            len(kernels), len(variables)
-        )  # 1 where all share both, or L
+        # 1 if all latent functions share both, otherwise L.
+        num_functions = max(len(kernels), len(variables))
         origin = np.mean(points_and_blur(variables[0])[0], axis=0)
-        # Or q is one Gaussian over the inducing variables of all.
+        # Otherwise q is one Gaussian over the inducing variables of all latent
+        # functions.
         num_latent = max(self._q[0].shape[1], num_functions)
         draws = Draws(self.num_paths, num_latent // num_functions, num_features, origin)
         return [
@@ -122,8 +122,8 @@ class Paths(tf.Module):
 
     @property
     def _of_latents(self) -> bool:
-        """Whether inducing variables are of latent functions, of which the outputs are
-        made.
+        """Whether inducing variables belong to latent functions, from which outputs are
+        mixed.
         """
         return isinstance(self._parts.inducing_variable, MultioutputInducingVariables)
 
@@ -148,20 +148,20 @@ class Paths(tf.Module):
 
     def resample(self, seed: int) -> None:
         """
-        Draw other paths from the same posterior, in place: what was compiled goes on
-        with them.
+        Draw other paths from the same posterior, in place. Compiled functions then use
+        the new paths.
         """
         self._seed = checks.check_seed(seed)
         self._draw()
 
     def update(self) -> None:
-        """Draw the paths from the model as it is now, in place, with the same seed.
+        """Draw the paths again from the present model, in place, with the same seed.
 
-        Do so after a change of parameters or data. Random numbers stay as they are, so
-        that each path is as near to what it was as the posteriors are.
+        Call this method after parameters or data have changed. The random numbers stay
+        the same, so each path changes only as much as the posterior.
 
-        :raises ValueError: If there are more or fewer inducing variables than before,
-            or parts of the model are of other types.
+        :raises ValueError: If the number of inducing variables has changed, or the
+            types of parts of the model.
         """
         parts, q = self._state()
         self._parts.assign(_PartsOfPaths(parts))
@@ -171,12 +171,14 @@ class Paths(tf.Module):
 
     @unconverted("Xnew: [N, D]", "return: [S, N, P]")
     def __call__(self, Xnew: InputData) -> tf.Tensor:
-        """Evaluate all paths at the same inputs of the model; others are refused."""
+        """Evaluate all paths at the same inputs, which must suit the model."""
         return self._evaluate(self._inputs(Xnew)[:, None])
 
     @unconverted("return: [S, N, P]")
     def each(self, Xnew: InputData) -> tf.Tensor:
-        """Evaluate each path at inputs of its own, [S, N, D]; others are refused."""
+        """Evaluate each path at its own inputs, [S, N, D], which must suit the
+        model.
+        """
         Xnew = tf.convert_to_tensor(Xnew)
         if Xnew.shape.rank != 3 or Xnew.shape[0] not in (None, self.num_paths):
             got = f"shape {tuple(Xnew.shape)}"
@@ -215,16 +217,17 @@ class Paths(tf.Module):
 def draw_paths(
     model: Any, num_paths: int, num_features: int = 1024, seed: int = 0
 ) -> Paths:
-    """Draw functions from the posterior of f, to be evaluated anywhere: see
+    """Draw functions from the posterior of f that can be evaluated anywhere; see
     :doc:`/paths`.
 
-    :param num_paths: S, how many.
-    :param num_features: The random frequencies of each path, latent function and term
-        of the kernel. Means and covariances are right for any number; with more, values
-        at several inputs are nearer to Gaussian together.
+    :param num_paths: The number of functions, S.
+    :param num_features: The number of random frequencies for each path, latent function
+        and term of the kernel. Means and covariances are right for any number. With
+        more frequencies, the joint distribution of values at several inputs is nearer
+        to a Gaussian.
     :param seed: The same seed gives the same paths.
-    :raises ValueError: If functions of the kernel or the inducing variables are not
-        known.
+    :raises ValueError: If functions with this kernel or these inducing variables cannot
+        be drawn.
     """
     state = lambda: (model._parts, model._posterior_of_v())  # noqa: E731
     return Paths(state, num_paths, num_features, seed)
@@ -234,8 +237,8 @@ def _map_rows(
     function: Callable[[tf.Tensor], tf.Tensor], X: tf.Tensor, chunk_size: int
 ) -> tf.Tensor:
     """
-    Compute a function of each row [N, ...], with a value [N, ...], in chunks, of which
-    the gradient in X keeps nothing.
+    Compute a function of each row [N, ...], with values [N, ...], in chunks. The
+    gradient in X does not keep values of chunks.
     """
 
     @tf.custom_gradient

@@ -1,7 +1,7 @@
-r"""Functions drawn from the prior: weighted sums of features, which can be evaluated
+r"""Functions drawn from the prior, as weighted sums of features that can be evaluated
 anywhere.
 
-A kernel is multiplied out into a sum of products. Of one product, with amplitudes
+A kernel is multiplied out into a sum of products. For one product, with amplitudes
 :math:`\phi` and frequencies :math:`\omega` (:mod:`gpflow_pep.engine.paths.factors`), a
 draw is
 
@@ -11,10 +11,10 @@ draw is
         [a_{rj} \cos(\omega_rᵀ \psi(x)) + b_{rj} \sin(\omega_rᵀ \psi(x))], \qquad
     a, b \sim N(0, 1).
 
-Each draw has frequencies of its own. So its mean and covariance are exactly those of
-the prior, however few frequencies it has; only the joint distribution of several values
-is not exactly Gaussian, and is closer to one the more there are. Without frequencies
-(linear and polynomial kernels) the draw is exact.
+Each draw has its own frequencies. So its mean and covariance are exactly the mean and
+covariance of the prior, for any number of frequencies. Only the joint distribution of
+several values is not exactly Gaussian; it is closer to a Gaussian with more
+frequencies. Without frequencies (linear and polynomial kernels) the draw is exact.
 """
 
 from collections.abc import Sequence
@@ -33,14 +33,15 @@ from .factors import Generator, KernelFactor, Waves, kernel_factor
 
 
 class Draws(NamedTuple):
-    """How many functions are drawn, and with what."""
+    """The number of functions that are drawn, and their frequencies."""
 
     num_paths: int  #: S.
-    num_functions: int  #: C, independent ones in each path.
-    num_features: int  #: R, frequencies of each function and product of kernels.
+    num_functions: int  #: C, the number of independent functions in each path.
+    #: R, the number of frequencies of each function and product of kernels.
+    num_features: int
     origin: AnyNDArray
-    """[D], subtracted from inputs of waves, so that angles keep their digits far from
-    0.
+    """An offset that is subtracted from inputs of waves, [D], so that angles keep their
+    digits far from 0.
     """
 
 
@@ -49,7 +50,7 @@ def variable(*size: int) -> tf.Variable:
 
 
 def assign(target: tf.Variable, values: AnyNDArray) -> None:
-    """Assign in the variable's float."""
+    """Assign a value in the variable's float type."""
     target.assign(tf.cast(values, target.dtype))
 
 
@@ -74,7 +75,7 @@ class _ProductDraws(tf.Module):
         num_amplitudes = int(self._amplitudes(row).shape[-1])
         self.weights = variable(num_paths, num_functions, num_waves, num_amplitudes)
         self.row_size = num_paths * num_functions * max(num_waves, num_amplitudes)
-        """How many numbers at most are needed at a time for each row."""
+        """The largest number of values per row that are needed at a time."""
 
     def resample(self, random: Generator) -> None:
         """Draw other functions, in place."""
@@ -95,12 +96,11 @@ class _ProductDraws(tf.Module):
     def __call__(self, X: tf.Tensor, covariance: tf.Tensor | None = None) -> tf.Tensor:
         r"""Evaluate the functions.
 
-        :param X: Inputs of all paths, or of each.
+        :param X: Inputs for all paths, or for each path.
         :param covariance: Average over Gaussians around the inputs with these
-            covariances C:
-            :math:`E[\cos(\omegaᵀ x)]
-            = \exp(-\tfrac12 \omegaᵀ C \omega) \cos(\omegaᵀ E[x])`.
-            For kernels that blurred inducing points take.
+            covariances C: :math:`E[\cos(\omegaᵀ x)] = \exp(-\tfrac12 \omegaᵀ C \omega)
+            \cos(\omegaᵀ E[x])`. This is for kernels that can be used with blurred
+            inducing points.
         """
         amplitudes = self._amplitudes(X)[:, None]
         if self.frequencies is None:
@@ -114,10 +114,9 @@ class _ProductDraws(tf.Module):
         return tf.reduce_sum(amplitudes * tf.matmul(waves, self.weights), axis=-1)
 
     def _damping(self, covariance: tf.Tensor) -> tf.Tensor:
-        """[S, C, N, R], what a blur leaves of each wave."""
-        half = tf.linalg.matrix_transpose(
-            self._inputs(covariance)
-        )  # inputs are linear here
+        """Compute the factor by which a blur reduces each wave, [S, C, N, R]."""
+        # Inputs are linear here.
+        half = tf.linalg.matrix_transpose(self._inputs(covariance))
         spread = self._inputs(half)
         exponent = tf.einsum(
             "scre,nef,scrf->scnr",
@@ -138,7 +137,7 @@ class _ProductDraws(tf.Module):
         return tf.concat([waves.inputs(X) for waves in self._waves()], axis=-1)
 
     def _amplitudes(self, X: tf.Tensor) -> tf.Tensor:
-        """Multiply those of all factors, each with each, [..., J]."""
+        """Multiply the amplitudes of all factors, in all combinations, [..., J]."""
         return reduce(
             _all_products, [factor.amplitudes(X) for factor in self._factors()]
         )

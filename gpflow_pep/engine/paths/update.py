@@ -1,8 +1,8 @@
 r"""The update of functions from the prior to functions from the posterior (Wilson et
-al. 2020): see :doc:`/paths`. With :math:`u_0` what the inducing variables see of a
-function of the prior, it is :math:`k(x, u)\, c` with
-:math:`c = L^{-T} (v - L^{-1} u_0)`, at all x at once. ``Kuu`` has jitter, and so
-:math:`u_0` has noise of that variance.
+al. 2020): see :doc:`/paths`. If :math:`u_0` is the value of the inducing variables for
+a function of the prior, the update is :math:`k(x, u)\, c` with
+:math:`c = L^{-T} (v - L^{-1} u_0)`, for all x. ``Kuu`` has jitter, so :math:`u_0` has
+noise with this variance.
 """
 
 import numpy as np
@@ -26,9 +26,9 @@ from .prior import Draws, PriorDraws, assign, variable
 class PosteriorDraws(tf.Module):
     """Draws from the posterior of functions that share kernel and inducing variables.
 
-    :param kernel: Of one output.
+    :param kernel: A kernel of one output.
     :param inducing_variable: Points or blurred points.
-    :raises ValueError: If they are something else.
+    :raises ValueError: If the kernel or the inducing variables are of another kind.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class PosteriorDraws(tf.Module):
         self.chunk_size = max(
             CHUNK_ELEMENTS // max(self.prior.row_size, draws.num_paths * size), 1
         )
-        """The most rows to be worked on at a time."""
+        """The largest number of rows that are computed at a time."""
 
     def resample(self, random: Generator) -> AnyNDArray:
-        """Draw other functions of the prior, in place, and what the inducing variables
-        see.
+        """Draw other functions of the prior, in place, and return the values of the
+        inducing variables.
         """
         self.prior.resample(random)
         _, jitter = self._covariance()
@@ -67,24 +67,22 @@ class PosteriorDraws(tf.Module):
     def update(self, u: AnyNDArray, v: AnyNDArray) -> None:
         """Update the functions of the prior, in place.
 
-        :param u: What :meth:`resample` returned, [S, C, M].
+        :param u: The result of :meth:`resample`, [S, C, M].
         :param v: Draws of the whitened inducing variables, [S, C, M].
         """
-        # In double precision, whatever the float is: c is large where points are close.
+        # Always in double precision, because c is large if points are close.
         K, _ = self._covariance()
         assign(self.coefficients, _solved(cholesky(K, lower=True), v, u))
 
     @check_shapes("X: [B, N, D]  # B is 1 or S", "return: [S, P, N]")
     def __call__(self, X: tf.Tensor) -> tf.Tensor:
-        """Evaluate the functions at inputs of all paths, or of each."""
+        """Evaluate the functions at inputs for all paths, or for each path."""
         K = kuf(self.inducing_variable, self.kernel, tf.reshape(X, [-1, X.shape[-1]]))
         K = tf.reshape(K, [self.coefficients.shape[2], *tf.unstack(tf.shape(X)[:2])])
         return self.prior(X) + tf.matmul(self.coefficients, tf.transpose(K, [1, 0, 2]))
 
     def _covariance(self) -> tuple[AnyNDArray, float]:
-        """Compute the prior covariance of u, [M, M], and how much of its diagonal is
-        noise.
-        """
+        """Compute the prior covariance of u, [M, M], and the noise on its diagonal."""
         K = kuu(self.inducing_variable, self.kernel)
         more = float(jitter_needed(K[None])[0])
         return (
@@ -93,8 +91,8 @@ class PosteriorDraws(tf.Module):
         )
 
     def _prior_values(self) -> tf.Tensor:
-        """Compute what the inducing variables see of the functions of the prior, [S, C,
-        M].
+        """Compute the values of the inducing variables for the functions of the prior,
+        [S, C, M].
         """
 
         def values(points: tuple[tf.Tensor, ...]) -> tf.Tensor:
@@ -114,8 +112,8 @@ def _solved(L: AnyNDArray, v: AnyNDArray, u: AnyNDArray) -> AnyNDArray:
 
 def points_and_blur(inducing_variable: InducingVariables) -> tuple[tf.Tensor, ...]:
     """
-    Give the inducing inputs, [M, D], and if they are blurred their covariances, [M, D,
-    D]; refuse inducing variables of which it is not known what they see of a function.
+    Return the inducing inputs, [M, D], and if they are blurred their covariances, [M,
+    D, D]. Refuse other inducing variables, whose values for a function are not known.
     """
     if type(inducing_variable) is InducingPoints:
         return (tf.convert_to_tensor(inducing_variable.Z),)

@@ -1,1 +1,1 @@
-"""Predictions from q(v), and from training rows that they are given besides."""
+"""Predictions from q(v), and from training rows in addition."""

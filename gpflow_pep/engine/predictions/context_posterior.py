@@ -22,10 +22,10 @@ from .context_rows import (
 )
 from .posterior import ComputedPosterior
 
-#: What ``blocks`` may be instead of labels: each row belongs to the block of the
-#: nearest centre.
+#: The value of ``blocks`` with which each row belongs to the block with the nearest
+#: centre.
 NEAREST = "nearest"
-#: Which of the axes of each can change: that of rows.
+#: The axis of each tensor whose length can change: the axis of rows.
 _DYNAMIC = Context(
     (False,) * 3,
     (False,) * 2,
@@ -38,19 +38,20 @@ _DYNAMIC = Context(
 
 
 class ContextRowsPosterior(ComputedPosterior):
-    """A GPflow posterior whose cache is q(v) and the training rows, N (D + P + 1)
+    """A GPflow posterior whose cache has q(v) and the training rows, N (D + P + 1)
     numbers.
 
-    Its predictions take what :meth:`gpflow_pep.models.PEPRegression.predict_f` does. In
-    eager mode near rows are found by a tree; in graphs and files, which have no Python,
-    from all distances.
+    Its predictions have the arguments of
+    :meth:`gpflow_pep.models.PEPRegression.predict_f`. In eager mode near rows are found
+    with a tree; in graphs and files, which cannot run Python, they are found from all
+    distances.
 
-    :param compute: Computes q(v) and the rows, for the parameters as they are.
-    :param parts: Of the model, of one output; without the likelihood where that is
-        Gaussian.
-    :param blocks: The blocks of the rows, or None where there are none.
-    :param near: How many near rows predictions use by default.
-    :param chunk_size: The most rows at a time; None: chosen.
+    :param compute: A function that computes q(v) and the rows for the present
+        parameters.
+    :param parts: The parts of the model for one output, without a Gaussian likelihood.
+    :param blocks: The blocks of the rows; None if there are no blocks.
+    :param near: The number of near rows that predictions use by default.
+    :param chunk_size: The largest number of rows at a time; None chooses it.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class ContextRowsPosterior(ComputedPosterior):
                 parts, context, self._blocks, Xnew, place, *options
             )
         elif m == 0 and full_cov:
-            # As if all were new rows of one block that has no rows.
+            # All rows are treated as new rows of a block without training rows.
             place = tf.zeros_like(Xnew[:, 0], tf.int32)
             mean, covariance = predict_from_blocks(
                 parts, context, _one_empty_block(), Xnew, place, *options
@@ -138,7 +139,9 @@ class ContextRowsPosterior(ComputedPosterior):
         return mean, expand_independent_outputs(covariance, full_cov, full_output_cov)
 
     def _num_near(self, near: Any, num_data: int | None) -> int:
-        """Count the near rows of each new row, of N or an unknown number of rows."""
+        """Return the number of near rows of each new row. The number N of training rows
+        may be unknown.
+        """
         if near is not None:
             return as_near(near, num_data, self._blocks is not None).number
         return self.near if num_data is None else min(self.near, num_data)
@@ -146,7 +149,7 @@ class ContextRowsPosterior(ComputedPosterior):
     def _check_request(
         self, num_near: int, blocks: Any, has_inducing: bool, full_cov: bool
     ) -> None:
-        """Check that there is what a prediction is to use.
+        """Check that the model has everything that a prediction uses.
 
         :param has_inducing: Whether predictions use u.
         """
@@ -158,7 +161,7 @@ class ContextRowsPosterior(ComputedPosterior):
         if blocks is None and num_near == 0 and not has_inducing:
             remedy = "Use the model's predict_f without near rows to predict from u."
             raise checks.refusal(
-                "near", "0", "at least 1, as nothing else is known", remedy
+                "near", "0", "at least 1, because there is no other information", remedy
             )
         if num_near and full_cov and self._parts.likelihood is not None:
             got = (
@@ -173,9 +176,9 @@ class ContextRowsPosterior(ComputedPosterior):
     def _nearest(
         self, X: tf.Tensor, Xnew: tf.Tensor, num_near: int, is_own: bool
     ) -> tf.Tensor:
-        """Find the rows that are near to each new one, [N_new, num_near].
+        """Find the near rows of each new row, [N_new, num_near].
 
-        :param is_own: Whether the rows are those of this posterior's cache.
+        :param is_own: Whether the rows are from this posterior's cache.
         """
         if num_near == 0:
             return tf.zeros([tf.shape(Xnew)[0], 0], tf.int32)
@@ -184,8 +187,8 @@ class ContextRowsPosterior(ComputedPosterior):
         return nearest_by_products(X, Xnew, num_near)
 
     def _search(self, X: tf.Tensor, is_own: bool) -> Search:
-        """Index the rows, once for those of a cache of tensors: variables may be
-        assigned.
+        """Index the rows, only once if they are a cache of tensors. Variables may be
+        assigned, so they are indexed each time.
         """
         keeps = is_own and self._precompute_cache is PrecomputeCacheType.TENSOR
         search = (keeps and self._tree) or nearest_rows(X.numpy())
@@ -194,22 +197,22 @@ class ContextRowsPosterior(ComputedPosterior):
 
 
 def as_near(near: Any, num_data: int | None, has_blocks: bool) -> NearRows:
-    """Check how a prediction of a model of N rows is to use near ones: how many, or
+    """Check the near rows of a prediction by a model of N rows: their number, or
     ``NearRows``.
 
-    :raises ValueError: If it is not an integer from 0 to N, or not 0 with blocks, or if
-        the noise variance is not above 0.
+    :raises ValueError: If the number is not an integer from 0 to N, if it is not 0 with
+        blocks, or if the noise variance is not above 0.
     """
     count, noise_variance = near if isinstance(near, NearRows) else (near, None)
     is_number = isinstance(count, (int, np.integer)) and not isinstance(count, bool)
     if not is_number or count < 0 or (num_data is not None and count > num_data):
         most = "the number of rows" if num_data is None else num_data
-        expected = f"an integer from 0 to {most}, the training rows that there are"
+        expected = f"an integer from 0 to {most}, the number of training rows"
         remedy = "Choose another number, often 10 to 30."
         raise checks.refusal("near", checks.as_code(count), expected, remedy)
     if count and has_blocks:
         got = f"{count} for a model with blocks"
-        remedy = f"Leave them out and give blocks, such as blocks={NEAREST!r}."
+        remedy = f"Leave them out and pass blocks, such as blocks={NEAREST!r}."
         raise checks.refusal("near", got, "0", remedy)
     if noise_variance is not None:
         checks.check_real(
@@ -227,7 +230,7 @@ def _one_empty_block() -> BlockRows:
 def _places_of(
     blocks: BlockRows, labels: Any, X: tf.Tensor, Xnew: tf.Tensor
 ) -> tf.Tensor:
-    """Find the block of each new row, by a label for each or by "nearest"."""
+    """Find the block of each new row, from its label or with "nearest"."""
     num_blocks = blocks.names.shape[0]
     if isinstance(labels, str):
         if labels != NEAREST:

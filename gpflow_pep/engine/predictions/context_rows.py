@@ -1,23 +1,25 @@
-r"""Predictions that use rows of the training data as well as the inducing variables.
+r"""Predictions that use rows of the training data in addition to the inducing
+variables.
 
 A new row is :math:`f_* = A_*ᵀ v + e_*`, where the residual :math:`e_*` is independent
-of v, and correlated with the residuals of rows nearby. Given the targets of some rows
-that are held, their inputs, residual targets r and noise variances :math:`\Sigma`, and
-q(v) of mean m and covariance :math:`B^{-1}`,
+of v and correlated with the residuals of near rows. The prediction is conditioned on
+the targets of some held rows h, with residual targets r and noise variances
+:math:`\Sigma`. If q(v) has mean m and covariance :math:`B^{-1}`, it is
 
 .. math::
 
     g = (D_{hh} + \Sigma)^{-1} D_{h*}, \qquad E = A_* - A g, \qquad
     f_* \sim N\big( Eᵀ m + gᵀ r,\; D_{**} - gᵀ D_{h*} + Eᵀ B^{-1} E \big)
 
-In :func:`predict_from_blocks` the rows that are held are those of the new row's block:
-the partially independent conditional (PIC) of Snelson & Ghahramani (2007). In
-:func:`predict_from_near_rows` they are a few near ones, others for each new row.
+In :func:`predict_from_blocks` the held rows are the rows of the new row's block: the
+partially independent conditional (PIC) of Snelson & Ghahramani (2007). In
+:func:`predict_from_near_rows` they are a few near rows, which are different for each
+new row.
 
-Where the likelihood is not Gaussian, near rows get sites first: Power EP in the group
-of rows that a new row is given, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
+If the likelihood is not Gaussian, near rows get sites first, by Power EP in the group
+of near rows of a new row, under :math:`N(A_hᵀ m, D_{hh} + A_hᵀ B^{-1} A_h)`
 (:mod:`gpflow_pep.engine.sites.groups`). A site is an observation with Gaussian noise,
-and the rest is as above.
+to which the formula applies.
 """
 
 from typing import Any, NamedTuple
@@ -30,48 +32,47 @@ from ..sites.groups import TOLERANCE, GroupRows, gaussian_observations
 
 
 class Context(NamedTuple):
-    """What predictions of new rows start from: q(v), whose covariance outputs share,
-    and rows.
+    """The information for predictions of new rows: q(v), with a covariance that all
+    outputs share, and training rows.
 
-    With M = 0 they start from the prior of f, and u does not enter.
+    With M = 0 predictions use the prior of f, without u.
     """
 
     L: tf.Tensor  #: [1, M, M], Cholesky factor of ``Kuu``.
-    mean: tf.Tensor  #: [M, P], of q(v).
+    mean: tf.Tensor  #: The means of q(v), [M, P].
     root: tf.Tensor
-    """[M, M], a square root of the covariance of q(v): it is the root times its
-    transpose.
+    """A square root of the covariance of q(v), [M, M]: the covariance is the root times
+    its transpose.
     """
 
     X: tf.Tensor  #: [N, D], inputs of the training rows.
     r: tf.Tensor
-    """[N, P], their targets less the mean function; the targets themselves where rows
-    get sites.
+    """The targets of the rows minus the mean function, [N, P]; the targets themselves
+    if rows get sites.
     """
 
     noise: tf.Tensor
-    """[N], their noise variances; where rows get sites the powers of these, [N], or [1]
-    of all.
+    """The noise variances of the rows, [N]; if rows get sites, the powers of the sites,
+    [N], or one power [1] for all.
     """
 
-    scales: (
-        tf.Tensor
-    )  #: [D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`.
+    #: [D], see :func:`~gpflow_pep.engine.prior.nearest.input_scales`.
+    scales: tf.Tensor
 
 
 class NearRows(NamedTuple):
     """Near training rows that a prediction is conditioned on."""
 
-    number: int  #: How many of the nearest rows each new row has.
+    number: int  #: The number of near rows for each new row.
     noise_variance: float | None = None
-    """That of the near rows and of new targets, while sites keep theirs; None: that of
-    the model, or sites where its likelihood is not Gaussian.
+    """The noise variance of near rows and of new targets; sites are not changed. None
+    uses the noise variance of the model, or sites if its likelihood is not Gaussian.
     """
 
 
 class _Conditioned(NamedTuple):
-    """New rows given v and held rows: :math:`f_* = E^T v + mean +` what D is the
-    covariance of.
+    """New rows given v and held rows: :math:`f_* = E^T v + mean +` a residual with
+    covariance D.
     """
 
     E: tf.Tensor  #: [G, T, M], :math:`(A_* - A g)ᵀ`.
@@ -80,33 +81,33 @@ class _Conditioned(NamedTuple):
     g: tf.Tensor  #: [G, S, T], the weights of held rows.
 
     def under(self, context: Context) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Compute means [G, T, P], roots of what rows share by v [G, T, M], and own
-        variances.
+        """Compute means [G, T, P], roots of the covariance that rows share through v
+        [G, T, M], and the other variances.
         """
         variance = tf.linalg.diag_part(self.D)
         return (
             tf.matmul(self.E, context.mean) + self.mean,
             tf.tensordot(self.E, context.root, 1),
-            tf.maximum(
-                variance, tf.zeros_like(variance)
-            ),  # rounding can make it negative
+            # Rounding can make a variance negative.
+            tf.maximum(variance, tf.zeros_like(variance)),
         )
 
 
 class BlockRows(NamedTuple):
-    """Which rows are in which block."""
+    """The rows of each block."""
 
-    names: tf.Tensor  #: [B], the label of each block, ascending.
-    rows: tf.Tensor  #: [N], rows of the first block, of the second, and so on.
-    start: tf.Tensor  #: [B + 1], where each block starts there.
+    names: tf.Tensor  #: The label of each block, ascending, [B].
+    #: The numbers of the rows of the first block, of the second block, and so on, [N].
+    rows: tf.Tensor
+    start: tf.Tensor  #: The start of each block in these numbers, [B + 1].
 
 
 def _condition_on_rows(
     A: tf.Tensor, D: tf.Tensor, r: tf.Tensor, noise: tf.Tensor
 ) -> _Conditioned:
     """
-    Condition new rows on held ones, in G groups of T new rows and then S held ones, K =
-    T + S: from A [G, K, M], D [G, K, K], r [G, S, P] and noise [G, S].
+    Condition new rows on held rows, in G groups of T new rows followed by S held rows,
+    K = T + S, from A [G, K, M], D [G, K, K], r [G, S, P] and noise [G, S].
     """
     new = tf.shape(A)[1] - tf.shape(noise)[1]
     L = tf.linalg.cholesky(D[:, new:, new:] + tf.linalg.diag(noise))
@@ -127,12 +128,11 @@ def condition_groups(
     index: tf.Tensor,
     tolerance: float = TOLERANCE,
 ) -> _Conditioned:
-    """Condition groups of new rows [G, T, D] on the held rows of each [G, S].
+    """Condition groups of new rows [G, T, D] on the held rows of each group [G, S].
 
-    Rows get sites where the parts have a likelihood; without one, their noise is
-    Gaussian.
+    Rows get sites if the parts have a likelihood; otherwise their noise is Gaussian.
 
-    :param tolerance: Of sites, see
+    :param tolerance: The tolerance of sites; see
         :func:`~gpflow_pep.engine.sites.groups.infer_groups`.
     """
     X = tf.gather(context.X, index)
@@ -159,7 +159,7 @@ def _project_groups(
     """Project groups of rows [G, K, D]: A [G, K, M], and residual covariances D [G, K,
     K].
     """
-    A, D = PartsBySubstitution(*parts).project_blocks(L, X)
+    A, D, _ = PartsBySubstitution(*parts).project_blocks(L, X)
     num_groups = tf.shape(D)[0]
     size = tf.shape(D)[1]
     M = -1 if A.shape[1] is None else A.shape[1]
@@ -169,8 +169,8 @@ def _project_groups(
 def _groups_at_a_time(
     context: Context, index: tf.Tensor, chunk_size: int | None
 ) -> int:
-    """Count groups of a new row and held ones for a chunk, of a size that is given or
-    chosen.
+    """Return the number of groups of one new row and its held rows in a chunk, whose
+    size is given or chosen.
     """
     group = (index.shape[1] or 0) + 1
     num_inducing = context.mean.shape[0] or 1
@@ -185,23 +185,24 @@ def predict_from_near_rows(
     full_cov: bool,
     chunk_size: int | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    r"""Predict each new row from u and from training rows of its own, in chunks of new
+    r"""Predict each new row from u and from its own training rows, in chunks of new
     rows.
 
     Given u, the errors of predictions are :math:`e_* - gᵀ (e_h + \epsilon_h)` with
-    residuals e and noise :math:`\epsilon`. So two new rows, with held rows N and N' of
-    weights g and g', have the covariance
+    residuals e and noise :math:`\epsilon`. So two new rows, with held rows N and N'
+    that have weights g and g', have the covariance
 
     .. math::
 
         Eᵀ B^{-1} E' + D_{**'} - gᵀ D_{N*'} - D_{*N'} g'
         + gᵀ (D_{NN'} + \Sigma_{NN'}) g'
 
-    and at the same row it is the variance above. Where rows get sites these differ from
-    one new row to the next, and there is no joint distribution.
+    which for the same row is the variance above. If rows get sites, the sites differ
+    from one new row to the next, and there is no joint distribution.
 
-    :param index: The rows that each is given, [N_new, m], numbers below N; m = 0: none.
-    :param chunk_size: The most rows at a time, near ones included; None: chosen.
+    :param index: The numbers of the held rows of each new row, [N_new, m]; m may be 0.
+    :param chunk_size: The largest number of rows at a time, near rows included; None
+        chooses it.
     :return: Means [N_new, P], and variances [N_new] or the covariance [N_new, N_new].
     """
 
@@ -235,13 +236,13 @@ def predict_from_near_rows(
 def predict_by_levels(
     parts: Parts, context: Context, Xnew: tf.Tensor, index: tf.Tensor, noise: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Predict as :func:`predict_from_near_rows` does with each of some noise variances
-    by turns.
+    """Predict like :func:`predict_from_near_rows`, with each of some noise variances.
 
-    :param index: The rows that each new one is given, [S, m], numbers below N.
-    :param noise: K noise variances that near rows have by turns; sites keep theirs.
-    :return: Mean [S, K, P] and variance [S, K] of f without the mean function, with
-        each of these.
+    :param index: The numbers of the held rows of each new row, [S, m].
+    :param noise: K noise variances of near rows, which are used one after the other;
+        sites are not changed.
+    :return: Mean [S, K, P] and variance [S, K] of f for each noise variance, without
+        the mean function.
     """
 
     def chunk_terms(pieces: Any) -> tuple[tf.Tensor, ...]:
@@ -281,15 +282,15 @@ def predict_from_blocks(
     r"""Predict each new row from u and the training rows of its block (Snelson &
     Ghahramani 2007).
 
-    New rows of one block have their residual covariance in full. Those of different
-    blocks share what they do through u, :math:`E_iᵀ B^{-1} E_j`: a priori their
-    residuals are independent. Where q(v) is that of all blocks at :math:`\alpha = 1`,
-    this is the exact conditional of that model. The rows of one block are worked on at
-    a time, and as many new ones.
+    New rows of one block have their full residual covariance. New rows of different
+    blocks are correlated only through u, with the covariance :math:`E_iᵀ B^{-1} E_j`,
+    because their residuals are independent a priori. If q(v) was computed from all
+    blocks at :math:`\alpha = 1`, this is the exact conditional of that model. The rows
+    of one block, and at most as many new rows, are computed at a time.
 
-    :param block: The block of each, [N_new], as a place in ``blocks.names``.
-    :param chunk_size: The most new rows at a time; None: chosen.
-    :return: As of :func:`predict_from_near_rows`.
+    :param block: The block of each new row, [N_new], as a place in ``blocks.names``.
+    :param chunk_size: The largest number of new rows at a time; None chooses it.
+    :return: As in :func:`predict_from_near_rows`.
     """
     num_new = tf.shape(Xnew)[0]
     order = tf.argsort(block, stable=True)
@@ -326,8 +327,8 @@ def predict_from_blocks(
 
 
 def _starts_of_pieces(block: tf.Tensor, size: Any) -> tf.Tensor:
-    """Where rows of sorted blocks are cut: each piece is of one block and has so many
-    at most.
+    """Find where rows of sorted blocks are cut, so that each piece belongs to one block
+    and has at most this size.
     """
     place = tf.range(tf.shape(block)[0])
     place_in_block = place - tf.searchsorted(block, block)

@@ -1,5 +1,5 @@
-"""Moments of f at new rows where outputs are mixed from latent functions, under a dense
-q(v).
+"""Moments of f at new rows under a dense q(v), for outputs that are mixed from latent
+functions.
 """
 
 from typing import Any, NamedTuple
@@ -36,13 +36,12 @@ from .posterior import ComputedPosterior, new_inputs
 
 
 class MixedContext(NamedTuple):
-    """What predictions need of a model, for its parameters as they are."""
+    """The quantities of a model for predictions, for its present parameters."""
 
     L: tf.Tensor  #: [Q, M, M], Cholesky factors of ``Kuu``.
     root: tf.Tensor  #: [1, S, S], inverse Cholesky factor of the precision of v.
-    c: (
-        tf.Tensor
-    )  #: [1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`.
+    #: [1, S, 1], see :class:`~gpflow_pep.engine.sites.posterior.PosteriorFactor`.
+    c: tf.Tensor
     mixing: tf.Tensor  #: [P, Q]
 
     @property
@@ -52,8 +51,10 @@ class MixedContext(NamedTuple):
 
 
 def latent_at(parts: Parts, context: MixedContext, X: tf.Tensor) -> LatentMarginals:
-    """Compute the moments of g at new rows; ``parts`` are of the latent functions."""
-    A, d = PartsBySubstitution(*parts).project(context.L, X)
+    """Compute the moments of g at new rows; ``parts`` belong to the latent
+    functions.
+    """
+    A, d, _ = PartsBySubstitution(*parts).project(context.L, X)
     h = latent_marginals(A, context.q)
     return h._replace(covariance=h.covariance + tf.linalg.diag(tf.transpose(d)))
 
@@ -67,9 +68,9 @@ def _mixed_at(
 ) -> MeanAndVariance:
     """Compute the moments of f at new rows, without its mean function.
 
-    :param parts: Of the latent functions.
-    :return: Means [N, P], and [N, P], [N, P, P], [P, N, N] or [N, P, N, P], as GPflow
-        has them.
+    :param parts: The parts of the latent functions.
+    :return: Means [N, P], and variances or covariances [N, P], [N, P, P], [P, N, N] or
+        [N, P, N, P], as in GPflow.
     """
     if X.shape.rank > 2:
         signature = (context.L.dtype, context.L.dtype)
@@ -84,7 +85,7 @@ def _mixed_at(
         g = latent_at(parts, context, X)
         moments = mixed_marginals(mixing, g)
         return moments.m, mixed_covariance(mixing, g) if full_output_cov else moments.s
-    A, _ = PartsBySubstitution(*parts).project(context.L, X)
+    A = PartsBySubstitution(*parts).project(context.L, X).A
     between = _between_rows(parts, A, context.q, X)
     mean = mixed_marginals(mixing, latent_marginals(A, context.q)).m
     if full_output_cov:
@@ -125,19 +126,19 @@ def condition_on_outputs(
     X: tf.Tensor,
     Y: tf.Tensor,
 ) -> tuple[LatentMarginals, FixedPoint]:
-    """Compute the moments of g of new rows, given some of their outputs, by EP in each
+    """Compute the moments of g at new rows given some of their outputs, by EP in each
     row.
 
-    :param g: The moments without them.
+    :param g: The moments without these outputs.
     :param mean: The mean function of the outputs, [N, P].
-    :param Y: The outputs, [N, P], NaN where they are not known.
-    :return: The moments, exact for Gaussian noise, and where the sites of the outputs
-        ended.
+    :param Y: The outputs, [N, P], with NaN for unknown ones.
+    :return: The moments, which are exact for Gaussian noise, and the final sites of the
+        outputs.
     """
     mixing = context.mixing
     power_1 = tf.ones([1], g.mean.dtype)
     prior = RowPrior(mean, mixed_marginals(mixing, g).s)
-    nothing: Any = None  # rows see g, not q(v)
+    nothing: Any = None  # rows depend on g, not on q(v)
     parts = Parts(nothing, nothing, nothing, likelihood)
     rows = SiteRows(X, Y, power_1)
     latents = Mixed(mixing)

@@ -1,4 +1,4 @@
-"""Moments of f under q(v), and the GPflow posteriors made from it."""
+"""Moments of f under q(v), and GPflow posteriors made from q(v)."""
 
 import abc
 from collections.abc import Callable
@@ -36,9 +36,9 @@ def f_under(
     full_cov: bool = False,
     full_output_cov: bool = False,
 ) -> MeanAndVariance:
-    """Compute the moments of f where v is distributed as q, by GPflow's conditionals.
+    """Compute the moments of f if v has the distribution q, with GPflow's conditionals.
 
-    :param Xnew: Inputs of the model, see :func:`new_inputs`.
+    :param Xnew: Inputs of the model; see :func:`new_inputs`.
     """
     Xnew = new_inputs(Xnew, inducing_variable, q.q_mu.dtype)
     posterior = create_posterior(
@@ -57,18 +57,18 @@ def f_under(
 def new_inputs(
     Xnew: InputData, inducing_variable: InducingVariables, dtype: tf.DType
 ) -> tf.Tensor:
-    """Check rows to predict: their numbers, float and columns, as those of inducing
-    variables.
+    """Check rows to predict: their values, their float type, and their columns, which
+    must suit the inducing variables.
     """
     return checks.check_new_inputs(Xnew, count_columns(inducing_variable), dtype)
 
 
 def _cholesky_of_u(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
-    """Factorise the prior covariance of u as GPflow's posteriors do: [M, M], or [L, M,
-    M] of each latent function.
+    """Factorise the prior covariance of u like GPflow's posteriors: [M, M], or [L, M,
+    M] with one for each latent function.
     """
     K = Kuu(inducing_variable, kernel, jitter=default_jitter())
-    if K.shape.rank == 4:  # [M, L, M, L], of correlated ones
+    if K.shape.rank == 4:  # [M, L, M, L], for correlated latent functions
         size = tf.reduce_prod(tf.shape(K)[:2])
         K = tf.reshape(K, [size, size])
     L = tf.linalg.cholesky(K)
@@ -82,14 +82,14 @@ class UpdatingPosterior(BasePosterior):
     GPflow's own class would compute variances as :math:`k_{**} - k_{*u} Q k_{u*}` with
     :math:`Q = L^{-T} (I - S) L^{-1}` as its cache, an explicit matrix whose rounding
     errors are as large as the machine's epsilon times the condition number of
-    :math:`K_{uu} = L L^T`. The same code gets whitened inducing variables here
+    :math:`K_{uu} = L L^T`. Here the same code gets whitened inducing variables
     (:class:`~gpflow_pep.engine.prior.wrapped.Whitened`): the cache is the mean of q(v),
     :math:`I - S` and L, and the variance :math:`k_{**} - A_*^T (I - S) A_*` with
     :math:`A_* = L^{-1} k_{u*}` by substitution, as in GPflow's SGPR. ``update_cache``
-    and ``fused_predict_f`` compute q anew from the parameters as they are then.
+    and ``fused_predict_f`` compute q again from the present parameters.
     """
 
-    #: The class that GPflow's dispatcher chooses, whose formulas are applied to v.
+    #: The class that GPflow's dispatcher chooses. Its formulas are applied to v.
     gpflow_class: type[Any]
     _q_dist: Any
 
@@ -100,7 +100,7 @@ class UpdatingPosterior(BasePosterior):
         variables: InducingVariables,
         precompute_cache: PrecomputeCacheType | str | None,
     ) -> None:
-        # The constructor of GPflow shows q, and its cache uses it: both get one value.
+        # GPflow's constructor exposes q, and its cache uses q; both get the same value.
         unused = [q()]
         self._fresh_q = lambda: unused.pop() if unused else q()
         super().__init__(
@@ -167,7 +167,7 @@ class UpdatingPosterior(BasePosterior):
         try:
             return method(*args)
         except tf.errors.InvalidArgumentError as error:
-            # The words of GPflow's checks for NaN and infinity.
+            # The words in GPflow's errors for NaN and infinity.
             if "Tensor had" not in error.message:
                 raise
             raise checks.refusal(
@@ -178,7 +178,7 @@ class UpdatingPosterior(BasePosterior):
                 " the hyperparameters.",
             ) from error
         finally:
-            # A symbolic tensor must not outlive its graph.
+            # A symbolic tensor must not be kept longer than its graph.
             if not tf.executing_eagerly():
                 self._q_dist = before
 
@@ -188,11 +188,11 @@ def gpflow_posterior(
     parts: Parts,
     precompute_cache: PrecomputeCacheType | str | None,
 ) -> BasePosterior:
-    """Create the posterior of a model, :class:`UpdatingPosterior` of the class that
+    """Create the posterior of a model, an :class:`UpdatingPosterior` of the class that
     GPflow's dispatcher chooses for the kernel and inducing variables.
 
-    :raises ValueError: If ``precompute_cache`` is none of GPflow's, or hyperparameters
-        are not finite.
+    :raises ValueError: If ``precompute_cache`` is not a value of GPflow, or
+        hyperparameters are not finite.
     """
     variables = well_conditioned(parts.inducing_variable, parts.kernel)
     chosen = get_posterior_class(parts.kernel, variables)
@@ -203,10 +203,11 @@ def gpflow_posterior(
 
 
 class ComputedPosterior(AbstractPosterior, abc.ABC):
-    """A GPflow posterior whose moments are made of what a function computes, which is
-    its cache.
+    """A GPflow posterior whose cache is the result of a function. Moments are computed
+    from the cache.
 
-    :param compute: Computes tensors, for the parameters of a model as they are.
+    :param compute: A function that computes the tensors of the cache for the present
+        parameters of a model.
     """
 
     mean_function: MeanFunction
@@ -236,8 +237,8 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
         full_output_cov: bool = False,
         **rows: Any,
     ) -> MeanAndVariance:
-        """Predict f from the cache; ``rows`` are what else the model's own
-        ``predict_f`` takes.
+        """Predict f from the cache; ``rows`` are further arguments of the model's own
+        ``predict_f``.
         """
         if self.cache is None:
             remedy = "Call update_cache to set it, or use fused_predict_f."
@@ -252,7 +253,9 @@ class ComputedPosterior(AbstractPosterior, abc.ABC):
         full_output_cov: bool = False,
         **rows: Any,
     ) -> MeanAndVariance:
-        """See :meth:`predict_f`; without the cache, for the parameters as they are."""
+        """See :meth:`predict_f`. This method does not use the cache, but the present
+        parameters.
+        """
         return self._predict(self._compute(), Xnew, full_cov, full_output_cov, **rows)
 
     def _predict(

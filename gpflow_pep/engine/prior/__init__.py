@@ -1,4 +1,4 @@
-"""Kernel and inducing variables turned into matrices."""
+"""Matrices of kernels and inducing variables."""
 
 from .evaluate import (
     Parts,

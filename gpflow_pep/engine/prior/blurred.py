@@ -1,12 +1,12 @@
-r"""Blurred inducing points: the Gaussian process averaged over a Gaussian around each
-point.
+r"""Blurred inducing points, which average the Gaussian process over a Gaussian around
+each point.
 
 Source: Qi, Abdel-Gawad & Minka (2010), "SASPA"; with spherical blur, Walder et al.
 (2008). Averages under Gaussians are in closed form for kernels that are sums of
 
 .. math:: v \exp(-\tfrac12 (x - x')ᵀ P (x - x')), \qquad P = \mathrm{diag}(p) \ge 0,
 
-which takes in the squared exponential (p is 1 / lengthscale², and 0 for inputs that are
+which includes the squared exponential (p is 1 / lengthscale², and 0 for inputs that are
 not active), constants (p = 0), and all their sums and products. With
 :math:`S = P^{1/2} C P^{1/2}`, a difference of inputs with mean :math:`\mu` and
 covariance C has
@@ -14,7 +14,7 @@ covariance C has
 .. math:: E[k] = v |I + S|^{-1/2} \exp(-\tfrac12 \muᵀ P^{1/2} (I + S)^{-1} P^{1/2} \mu)
 
 where C is :math:`C_m` for ``Kuf`` and :math:`C_m + C_{m'}` for ``Kuu`` (QAM10 (9) has
-another constant in front). C = 0 gives back the kernel.
+another constant factor). With C = 0 it is the kernel.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,8 +80,8 @@ class BlurredInducingPoints(InducingPointsBase):
         return tf.linalg.diag(C) if C.shape.rank == 2 else C
 
     def compact_covariance(self) -> tf.Tensor:
-        """Diagonals [M, D] of spherical and diagonal covariances, or full ones [M, D,
-        D].
+        """Compute the diagonals [M, D] of spherical and diagonal covariances, or full
+        covariances [M, D, D].
         """
         root = tf.convert_to_tensor(self.covariance_sqrt)
         if root.shape.rank == 3:
@@ -94,8 +94,8 @@ class BlurredInducingPoints(InducingPointsBase):
 def _square_roots(
     covariance: TensorData, num_points: int, num_inputs: int
 ) -> AnyNDArray:
-    """Take roots: standard deviations, or lower triangular L with C = L Lᵀ, C maybe
-    singular.
+    """Compute square roots: standard deviations, or lower triangular L with C = L Lᵀ. C
+    may be singular.
     """
     value: AnyNDArray = np.asarray(covariance, dtype=default_float())
     shapes = [(num_points, *[num_inputs] * axes) for axes in range(3)]
@@ -142,7 +142,8 @@ def _refuse_negative(variances: AnyNDArray) -> None:
 
 
 def multiplied_out(kernel: Kernel) -> list[list[Kernel]]:
-    """Multiply a kernel out into a sum of products of kernels that are neither.
+    """Multiply a kernel out into a sum of products of kernels that are neither sums nor
+    products.
 
     :param kernel: A kernel of one output.
     """
@@ -161,8 +162,8 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
     constants.
 
     :param kernel: A kernel of one output.
-    :raises ValueError: If it has another part: there is no closed form for blurred
-        points then.
+    :raises ValueError: If the kernel has another part, for which there is no closed
+        form for blurred points.
     """
     products = multiplied_out(kernel)
     for factor in (factor for product in products for factor in product):
@@ -180,8 +181,8 @@ def sum_of_products(kernel: Kernel) -> list[list[Closed]]:
 def _gaussian_term(
     product: Sequence[Closed], num_inputs: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Multiply to a Gaussian function of differences: v, [], and p, [D], which may be
-    0.
+    """Multiply a product to one Gaussian function of differences: v, [], and p, [D],
+    which may be 0.
     """
     variance = tf.reduce_prod(
         tf.stack([tf.convert_to_tensor(k.variance) for k in product])
@@ -193,7 +194,7 @@ def _gaussian_term(
 
 
 def _precision(kernel: SquaredExponential, num_inputs: int) -> tf.Tensor:
-    """[D], 1 / lengthscale² of each input that is active, 0 of the others."""
+    """Compute 1 / lengthscale² of each active input, and 0 for the others, [D]."""
     try:
         active = np.arange(num_inputs)[kernel.active_dims]
     except IndexError:
@@ -229,9 +230,9 @@ def _of_differences(p: tf.Tensor, difference: tf.Tensor, C: tf.Tensor) -> tf.Ten
 
 
 def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tensor:
-    """Do the same for ``Kuf``, [M, N], without anything of the size of M x N x D."""
-    # Squares are multiplied out, to be matrix products: near the origin little is lost
-    # by that.
+    """Do the same for ``Kuf``, [M, N], without a tensor of size M x N x D."""
+    # Squares are multiplied out to matrix products. Near the origin this loses little
+    # precision.
     origin = tf.stop_gradient(tf.reduce_mean(Z, axis=0))
     Z = Z - origin
     X = X - origin
@@ -258,7 +259,7 @@ def _of_rows(p: tf.Tensor, Z: tf.Tensor, C: tf.Tensor, X: tf.Tensor) -> tf.Tenso
 
 
 def _factor(root: tf.Tensor, C: tf.Tensor) -> tf.Tensor:
-    """Cholesky factors of I + S."""
+    """Compute Cholesky factors of I + S."""
     return tf.linalg.cholesky(
         tf.eye(C.shape[-1], dtype=C.dtype) + root[:, None] * C * root
     )
@@ -283,7 +284,8 @@ def _Kuu_blurred(
 ) -> tf.Tensor:
     Z = tf.convert_to_tensor(inducing_variable.Z)
     C = inducing_variable.compact_covariance()
-    # Each pair once: the factors of M x M matrices are most of the work.
+    # Each pair is computed once, because the factors of M x M matrices are most of the
+    # work.
     num_points = inducing_variable.covariance_sqrt.shape[0]
     row, column = np.tril_indices(num_points)
     difference = tf.gather(Z, row) - tf.gather(Z, column)

@@ -1,13 +1,12 @@
-"""Covariances at some rows, and the rows seen through whitened inducing variables.
+"""Covariances at some rows, and projections of rows on whitened inducing variables.
 
-Here is the one boundary to users' code: kernels, inducing variables and mean functions
-are called in this module and nowhere else, and likelihoods through
-:func:`convert_user_code`.
+This module is the only boundary to users' code: kernels, inducing variables and mean
+functions are called only here, and likelihoods through :func:`convert_user_code`.
 
-Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of
-what all inputs share, as dates or coordinates on a map do. A stationary kernel does not
-change where the same is subtracted from all inputs. So those of GPflow get inputs less
-the mean of some of them, also inside of kernels that hold other kernels:
+Squared distances from products, :math:`|x|^2 + |x'|^2 - 2 x^T x'`, lose the digits of a
+number that all inputs share, as in dates or coordinates on a map. A stationary kernel
+does not change if the same number is subtracted from all inputs. So stationary kernels
+of GPflow get inputs minus the mean of some of them, also inside of other kernels:
 :func:`centred`.
 """
 
@@ -18,10 +17,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 from check_shapes import check_shapes
-from gpflow.base import TensorType
+from gpflow.base import Parameter, TensorType
 from gpflow.config import default_jitter
 from gpflow.covariances import Kuf, Kuu
 from gpflow.covariances.kufs import Kuf_kernel_inducingpoints
+from gpflow.covariances.kuus import Kuu_kernel_inducingpoints
 from gpflow.inducing_variables import (
     FallbackSeparateIndependentInducingVariables,
     FallbackSharedIndependentInducingVariables,
@@ -41,14 +41,21 @@ from gpflow.kernels import (
     Periodic,
     SeparateIndependent,
     SharedIndependent,
+    Stationary,
 )
-from gpflow.likelihoods import Likelihood
-from gpflow.mean_functions import MeanFunction
+from gpflow.likelihoods import Gaussian, Likelihood
+from gpflow.mean_functions import MeanFunction, Zero
 from gpflow.utilities.ops import difference_matrix
 
-from ..numerics.chunks import float_variables
+from ..numerics.chunks import float_variables, num_rows
 from ..numerics.graphs import without_collector
-from ..numerics.linalg import Factor, factorise_with_jitter, lower_matmul, row_products
+from ..numerics.linalg import (
+    Factor,
+    factorise_with_jitter,
+    identity_like,
+    lower_matmul,
+    row_products,
+)
 from ..numerics.tapes import recorded
 
 #: What is added to exp(-t) (1 + t), by order, and minus the derivative in t².
@@ -71,9 +78,8 @@ def _matern_profile(order: int, squared: tf.Tensor) -> tf.Tensor:
     def profile(
         squared: tf.Tensor,
     ) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        squared = tf.identity(
-            squared
-        )  # of this graph, for gradients of compiled gradients
+        # Of this graph, for gradients of compiled gradients.
+        squared = tf.identity(squared)
         t = tf.sqrt(tf.nn.relu(squared))
         value = (1.0 + t + quadratic * tf.square(t)) * tf.exp(-t)
         return (
@@ -153,9 +159,8 @@ def centred(kernel: Kernel) -> Kernel:
     if kind is type(kernel):
         return kernel
     same = object.__new__(kind)
-    object.__setattr__(
-        same, "__dict__", vars(kernel)
-    )  # past TensorFlow, which would track it
+    # Past TensorFlow, which would track it.
+    object.__setattr__(same, "__dict__", vars(kernel))
     return same
 
 
@@ -275,6 +280,23 @@ def _periodic_covariance(
     return base.K_r2(tf.reduce_sum(tf.square(sines) + mixed, axis=-1))
 
 
+def _with_values(kernel: Kernel) -> Kernel:
+    """Read the parameters of a stationary kernel of GPflow once for several
+    covariances: the operations of a transform, and of its derivative, are many.
+    """
+    if not isinstance(kernel, Stationary) or not type(kernel).__module__.startswith(
+        "gpflow."
+    ):
+        return kernel
+    attributes = {
+        name: tf.convert_to_tensor(value) if isinstance(value, Parameter) else value
+        for name, value in vars(kernel).items()
+    }
+    same = object.__new__(type(kernel))
+    object.__setattr__(same, "__dict__", attributes)
+    return same
+
+
 def is_plain(part: Any) -> bool:
     """Whether AutoGraph has nothing to translate in a part of a model, or in a whole
     one: it is GPflow's or of this package, with all submodules.
@@ -390,7 +412,14 @@ def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
     """[(L,) M, M], prior covariances of inducing variables, with GPflow's default
     jitter.
     """
-    return Kuu(inducing_variable, centred(kernel), jitter=default_jitter())
+    if (
+        type(inducing_variable) is not InducingPoints
+        or Kuu.dispatch(InducingPoints, type(kernel)) is not Kuu_kernel_inducingpoints
+    ):
+        return Kuu(inducing_variable, centred(kernel), jitter=default_jitter())
+    K = centred(kernel)(inducing_variable.Z)
+    # GPflow makes the identity matrix by 20 operations.
+    return K + default_jitter() * identity_like(K)
 
 
 @convert_user_code
@@ -439,7 +468,13 @@ def _scaled_squared_distances(
     Only Z is scaled: with constant X the way back has one product with X and one with
     its squares, where the quotients X / l would have it pass over X several times more.
     """
-    inverse = tf.broadcast_to(tf.square(1.0 / lengthscales), tf.shape(X)[1:])
+    inverse = tf.square(tf.math.reciprocal(lengthscales))
+    if inverse.shape != X.shape[1:]:
+        columns = X.shape[1:] if X.shape[1] is not None else tf.shape(X)[1:]
+        if inverse.shape.rank == 0:  # its derivative takes fewer operations
+            inverse = tf.fill(columns, inverse)
+        else:
+            inverse = tf.broadcast_to(inverse, columns)
     scaled = Z * inverse
     of_Z = tf.reduce_sum(Z * scaled, axis=1, keepdims=True)
     of_X = tf.linalg.matvec(tf.square(X), inverse)
@@ -449,6 +484,14 @@ def _scaled_squared_distances(
 @convert_user_code
 def variance(kernel: Kernel, X: TensorType) -> tf.Tensor:
     """[N], or [L, N] of several latent functions: prior variances of f at some rows."""
+    kind = type(kernel)
+    if (
+        isinstance(kernel, Stationary)
+        and kind.K_diag is Stationary.K_diag
+        and kind.__call__ is Kernel.__call__
+        and len(X.shape) == 2
+    ):
+        return tf.fill([num_rows(X)], tf.squeeze(kernel.variance))
     same: Any = centred(kernel)
     if isinstance(kernel, MultioutputKernel):
         return tf.transpose(same(X, full_cov=False, full_output_cov=False))
@@ -466,26 +509,28 @@ def covariance(
 @convert_user_code
 def mean(mean_function: MeanFunction, X: TensorType) -> tf.Tensor:
     """[N, L or 1], the mean function at some rows."""
+    if type(mean_function) is Zero and len(X.shape) == 2:
+        return tf.zeros([num_rows(X), mean_function.output_dim], X.dtype)
     return mean_function(X)
 
 
 class Projection(NamedTuple):
-    """Prior of f at some rows given the whitened inducing variables."""
+    """The prior of f at some rows given the whitened inducing variables."""
 
-    A: (
-        tf.Tensor
-    )  #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
+    #: [K, M, N], :math:`A = L^{-1} K_{uf}`: :math:`f_n = A_nᵀ v +` residual.
+    A: tf.Tensor
     D: tf.Tensor
     """Residual prior covariance given u. [K, N]: its diagonal
     :math:`d_n = k_{nn} - |A_n|^2`, at least 0; or [B, S, S]: its diagonal blocks, for
     rows that come in B blocks of S.
     """
+    variance: tf.Tensor | None = None  #: [K, N], prior variances; None for blocks.
 
 
-@check_shapes("return.L: [K, M, M]", "return.W: [K, M, M]")
+@check_shapes("return.W: [K, M, M]")
 def whiten(inducing_variable: InducingVariables, kernel: Kernel) -> Factor:
-    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, more if it
-    needs more: u = L v, v ~ N(0, I).
+    """Compute the Cholesky factors of ``Kuu`` with GPflow's default jitter, or more if
+    needed: u = L v, v ~ N(0, I).
 
     K is 1 where all latent functions share kernel and inducing variables, otherwise L:
     the axis broadcasts against that of latent functions.
@@ -519,16 +564,21 @@ def project(
 
     :param apply: See :meth:`Parts.apply`.
     """
+    kernel = _with_values(kernel)
     A = apply(W, _with_latent_axis(kuf(inducing_variable, kernel, X), 3))
-    d = _with_latent_axis(variance(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
-    return Projection(
-        A, tf.maximum(d, tf.zeros_like(d))
-    )  # rounding can make it negative
+    of_prior = _with_latent_axis(variance(kernel, X), 2)
+    # Rounding can make it negative.
+    d = tf.nn.relu(of_prior - tf.reduce_sum(tf.square(A), axis=-2))
+    return Projection(A, d, of_prior)
 
 
 @convert_user_code
 def noise_variance(likelihood: Likelihood, X: TensorType) -> tf.Tensor:
     """[N, 1], the variance of Gaussian noise at some rows."""
+    if type(likelihood) is Gaussian and len(X.shape) == 2:
+        variance = likelihood.variance
+        if isinstance(variance, Parameter) and variance.shape.rank == 0:
+            return tf.fill([num_rows(X), 1], tf.convert_to_tensor(variance))
     return likelihood.variance_at(X)
 
 
@@ -547,7 +597,7 @@ def is_mixed(kernel: Any) -> bool:
 
 
 class Parts(NamedTuple):
-    """What a model is made of beside its rows; latent functions are independent a
+    """The parts of a model without its rows. Latent functions are independent a
     priori.
     """
 
@@ -606,9 +656,8 @@ class Parts(NamedTuple):
             return Projection(A, covariance(self.kernel, X))
         flat = tf.reshape(X, [num_blocks * size, X.shape[-1]])
         A = self.apply(W, kuf(self.inducing_variable, self.kernel, flat)[None])
-        blocks = tf.transpose(
-            tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0]
-        )  # [B, S, M]
+        # [B, S, M]
+        blocks = tf.transpose(tf.reshape(A, [-1, num_blocks, size]), [1, 2, 0])
         return Projection(A, covariance(self.kernel, X) - row_products(blocks))
 
     def mean(self, X: tf.Tensor) -> tf.Tensor:

@@ -1,6 +1,4 @@
-"""Which rows are near: distances in units of a kernel's lengthscales, and the nearest
-rows.
-"""
+"""Distances in units of a kernel's lengthscales, and the nearest rows."""
 
 from collections.abc import Iterator
 
@@ -22,12 +20,14 @@ def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
     Find a scale for each input, such that distances in units of it measure how much f
     can change.
 
-    It is the smallest lengthscale that a stationary part of the kernel has for the
-    input. Where only other parts see it, it is the input's standard deviation (1 where
-    that is 0); where none does, infinity: f does not depend on the input.
+    The scale is the smallest lengthscale of the stationary parts of the kernel for the
+    input. If only other parts use the input, it is the standard deviation of the input
+    (1 if that is 0). If no part uses the input, it is infinity, because f does not
+    depend on the input.
 
-    :param kernel: Any kernel of one output; sums and products are looked into.
-    :param X: Inputs of known width, whose standard deviations are taken.
+    :param kernel: Any kernel of one output. Sums and products are taken apart.
+    :param X: Inputs with a known number of columns, from which standard deviations are
+        computed.
     """
     num_columns = X.shape[1]
     dtype = X.dtype
@@ -47,7 +47,7 @@ def input_scales(kernel: Kernel, X: tf.Tensor) -> tf.Tensor:
 
 
 def _parts(kernel: Kernel) -> Iterator[Kernel]:
-    """List what sums, products and the like are made of, but for constants and white
+    """List the parts of sums, products and the like, except constants and white
     noise.
     """
     if isinstance(kernel, Combination):
@@ -59,7 +59,7 @@ def _parts(kernel: Kernel) -> Iterator[Kernel]:
 
 @check_shapes("X: [N, D]", "rows: [S]", "return: [S, m]")
 def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
-    """Find for some of the scaled rows the m others that are nearest; for eager mode.
+    """Find the m nearest other rows for some of the scaled rows, in eager mode.
 
     :param rows: Their numbers.
     :param m: At most N - 1.
@@ -76,10 +76,10 @@ def nearest_others(X: tf.Tensor, rows: TensorType, m: int) -> tf.Tensor:
 
 @check_shapes("X: [N, D]", "Xnew: [S, D]", "return: [S, m]")
 def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
-    """Find the m nearest rows of each new one from all distances, the nearest first.
+    """Find the m nearest rows of each new row from all distances, the nearest first.
 
-    It is made of TensorFlow's operations alone, for graphs and files; it costs N D for
-    each new row. Of rows as near as another, to rounding, either may be found.
+    It uses only operations of TensorFlow, for graphs and files, and costs N D for each
+    new row. If rows are equally near up to rounding, any of them may be found.
     """
     text = checks.message(
         "near", f"{m} for fewer rows", "at most the number of rows", "Use fewer."
@@ -87,9 +87,8 @@ def nearest_by_products(X: tf.Tensor, Xnew: tf.Tensor, m: int) -> tf.Tensor:
     with tf.control_dependencies(checks.require(m <= tf.shape(X)[0], text)):
         X = tf.stop_gradient(X)
         Xnew = tf.stop_gradient(Xnew)
-    centre = tf.reduce_mean(
-        X, axis=0
-    )  # distances from products lose the digits of a large mean
+    # Distances from products lose the digits of a large mean.
+    centre = tf.reduce_mean(X, axis=0)
     X = X - centre
     Xnew = Xnew - centre
     squares = tf.reduce_sum(tf.square(X), axis=1)

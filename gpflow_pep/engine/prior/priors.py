@@ -1,4 +1,4 @@
-"""Which kernels, inducing variables and mean functions belong together, and suit the
+"""Checks that kernels, inducing variables and mean functions fit together and suit the
 data.
 """
 
@@ -42,9 +42,9 @@ from .evaluate import (
     variance,
 )
 
-#: At so many rows a kernel is evaluated.
+#: The number of rows at which a kernel is evaluated for the check.
 _ROWS_TRIED = 5
-#: What code of users and TensorFlow raise for inputs of other columns.
+#: The errors of users' code and of TensorFlow for inputs with other columns.
 _FAILURES = (tf.errors.OpError, CheckShapesError, ValueError, IndexError, TypeError)
 
 
@@ -55,9 +55,9 @@ def check_inducing_variable(
     points.
 
     :param inducing_variable: GPflow inducing variables, or an array [M, D].
-    :param X: The training inputs, or None where they come later.
-    :raises ValueError: If there are none, if they have other columns than X, if those
-        of several latent functions are not as many for each, or if GPflow registers no
+    :param X: The training inputs, or None if they come later.
+    :raises ValueError: If there are no inducing variables, if they have other columns
+        than X, if latent functions have different numbers of them, or if GPflow has no
         covariance of these inducing variables under this kernel.
     """
     checks.check_kernel(kernel)
@@ -101,7 +101,7 @@ def check_inducing_variable(
 
 
 def _check_points(Z: Any) -> None:
-    """Refuse what is no matrix of finite numbers."""
+    """Refuse values that are not a matrix of finite numbers."""
     remedy = "Pass a matrix with one row for each inducing input."
     try:
         points = np.asarray(Z)
@@ -120,8 +120,8 @@ def _check_points(Z: Any) -> None:
 
 
 def count_columns(inducing_variable: InducingVariables) -> int | None:
-    """Count the columns of X by inducing variables; None for patches, which have
-    others.
+    """Return the number of columns of X according to the inducing variables; None for
+    patches, which have other columns.
     """
     of_latent = split_outputs(inducing_variable)[0]
     shape = of_latent.shape
@@ -131,7 +131,9 @@ def count_columns(inducing_variable: InducingVariables) -> int | None:
 
 
 def example_inputs(inducing_variable: InducingVariables) -> tf.Tensor | None:
-    """Give inputs where there are none yet: inducing inputs, or one row of zeros."""
+    """Return example inputs if there are no data yet: inducing inputs, or one row of
+    zeros.
+    """
     num_columns = count_columns(inducing_variable)
     if num_columns is None:
         return None
@@ -169,8 +171,8 @@ def check_independent(
     *,
     shared: bool = False,
 ) -> None:
-    """Refuse latent functions that are not independent a priori, or not as many as
-    there should be.
+    """Refuse latent functions that are not independent a priori, or a wrong number of
+    them.
 
     :param kernel: A kernel of one output, shared by all; ``SharedIndependent``; or
         ``SeparateIndependent``.
@@ -220,8 +222,9 @@ def check_independent(
 
 
 def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
-    """Refuse a kernel that fails at the first rows of the data, or users' own whose
-    ``K_diag`` is not the diagonal of its ``K`` there; in a graph nothing is tried.
+    """Refuse a kernel that fails at the first rows of the data, and a kernel of the
+    user if its ``K_diag`` is not the diagonal of its ``K`` there. In a graph nothing is
+    checked.
     """
     if not tf.executing_eagerly():
         return
@@ -239,9 +242,8 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
         _evaluate(
             "kernel", latent, partial(kuf, InducingPoints(rows), latent, rows), rows
         )
-        if is_plain(
-            latent
-        ):  # what follows takes a third of the time in which a model is made
+        # What follows takes a third of the time in which a model is made.
+        if is_plain(latent):
             continue
         single = [rows[n : n + 1] for n in range(len(rows))]
         K = [
@@ -263,8 +265,8 @@ def check_kernel_at_row(kernel: Kernel, X: TensorType) -> None:
 def check_mean_at_row(
     mean_function: MeanFunction, X: TensorType, num_latent: int | None
 ) -> None:
-    """Refuse a mean function that fails at the first row, or has other columns than one
-    or one for each latent function; in a graph nothing is tried.
+    """Refuse a mean function that fails at the first row, or that does not have one
+    column or one for each latent function. In a graph nothing is checked.
     """
     if not tf.executing_eagerly():
         return
@@ -304,8 +306,8 @@ def _evaluate(
 
 def inducing_inputs(inducing_variable: InducingVariables, name: str) -> tf.Tensor:
     """
-    Take the locations of inducing points, [K, M, D]: K is 1 where all latent functions
-    share them; refuse other inducing variables.
+    Return the locations of inducing points, [K, M, D]; K is 1 if all latent functions
+    share them. Refuse other inducing variables.
     """
     by_latent = split_outputs(inducing_variable)
     for of_latent in by_latent:
@@ -351,7 +353,7 @@ def check_near_origin(kernel: Kernel, X: TensorType) -> None:
     Refuse inputs so far from 0 that a kernel that is not stationary would lose half of
     its digits: it multiplies inputs, and of products of size s² with differences of
     size r² each has a relative error of s² / r² times the float's. A function that is
-    the same near 0 loses none. In a graph nothing is looked at.
+    the same near 0 loses none. In a graph nothing is checked.
     """
     if not tf.executing_eagerly():
         return

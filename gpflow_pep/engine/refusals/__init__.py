@@ -1,5 +1,5 @@
-"""The one form of all refusals; checks of numbers and arrays in its modules. They need
-no TensorFlow, so that nothing waits for it.
+"""The common form of all refusals; its modules check numbers and arrays. They do not
+need TensorFlow, so that nothing waits for it.
 """
 
 from collections.abc import Callable, Mapping
@@ -8,28 +8,27 @@ from typing import Any
 
 
 def message(name: str, got: Any, expected: str, remedy: str) -> str:
-    """Describe what was got, what was expected and what to do: the one form of all
-    refusals.
+    """Write a message with what was got, what was expected and what to do: the common
+    form of all refusals.
 
-    :param name: What it is, mostly the name of an argument.
+    :param name: The name of what is refused, mostly of an argument.
     """
     return f"{name}: got {got}, expected {expected}. {remedy}"
 
 
 def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
-    """Make the error that refuses something, for ``raise``; see :func:`message` for the
-    arguments.
+    """Make the error for ``raise``; see :func:`message` for the arguments.
 
-    :param name: What it is, mostly the name of an argument.
+    :param name: The name of what is refused, mostly of an argument.
     """
     return ValueError(message(name, got, expected, remedy))
 
 
 def as_code(value: Any) -> str:
-    """Write a value as Python code, as ``repr`` does, but with numbers and words of
-    NumPy as Python's: 0.5 and not np.float64(0.5), as NumPy 2 writes it.
+    """Write a value as Python code, like ``repr``, but with numbers and words of NumPy
+    as in Python: 0.5 instead of np.float64(0.5), which NumPy 2 writes.
     """
-    import numpy as np  # the help of the command line needs none of it
+    import numpy as np  # the help of the command line does not need NumPy
 
     if isinstance(value, (np.number, np.bool_, np.str_)):
         return repr(value.item())
@@ -57,8 +56,8 @@ def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str],
     used.
 
     :param module: ``__name__`` of the module.
-    :param homes: These names, and the module, relative to this one, that each is in; or
-        that it is, where its name is the same.
+    :param homes: The names, and for each the module, relative to this one, that has it.
+        A name that equals the name of its module is the module itself.
     """
 
     def missing(name: str) -> Any:

@@ -1,5 +1,5 @@
-"""Checks of arrays, without TensorFlow: what a user passed becomes numbers of a known
-shape.
+"""Checks of arrays, without TensorFlow. They convert arguments of users to numbers of a
+known shape.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ _ROWS_WITHOUT = "Leave out rows without a value."
 def as_numbers(
     name: str, values: Any, dtype: npt.DTypeLike = np.float64
 ) -> npt.NDArray[Any]:
-    """Convert anything like an array to one of floats; refuse others than
+    """Convert anything like an array to an array of floats; refuse values that are not
     real numbers.
     """
     try:
@@ -49,8 +49,8 @@ def as_matrix(
 
 
 def as_vector(name: str, values: Any) -> npt.NDArray[Any]:
-    """Convert to a vector of at least one finite number; a matrix of one
-    column is one.
+    """Convert to a vector of at least one finite number. A matrix of one column becomes
+    a vector.
     """
     array = _single_column(name, as_numbers(name, values), "number")
     require_finite_rows(name, array, _ROWS_WITHOUT)
@@ -67,9 +67,7 @@ def as_vectors(**values: Any) -> list[npt.NDArray[Any]]:
 
 
 def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
-    """Convert to a vector of class labels, numbers or words, of which none is
-    missing.
-    """
+    """Convert to a vector of class labels, numbers or words, without missing labels."""
     array = _single_column(name, np.asarray(values), "label")
     missing = [value is None or value != value for value in array.tolist()]
     if any(missing):
@@ -81,7 +79,9 @@ def as_labels(name: str, values: Any) -> npt.NDArray[Any]:
 
 
 def require_finite_rows(name: str, array: npt.NDArray[Any], remedy: str) -> None:
-    """Refuse rows with NaN or infinity; the error has their number, and the first."""
+    """Refuse rows with NaN or infinity. The error has the number of these rows, and the
+    first one.
+    """
     width = array.shape[-1] if array.ndim > 1 else 1
     bad = np.flatnonzero(~np.isfinite(array).reshape(-1, width).all(axis=1))
     if bad.size:
@@ -90,7 +90,7 @@ def require_finite_rows(name: str, array: npt.NDArray[Any], remedy: str) -> None
 
 
 def require_same_length(name: str, values: Any, other: str, others: Any) -> None:
-    """Refuse what has not as many rows as something else."""
+    """Refuse an argument that does not have as many rows as another argument."""
     if len(values) != len(others):
         expected = f"{len(others)}, as many as {other}"
         raise refusal(

@@ -10,7 +10,7 @@ from . import as_code, refusal
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a real number; NaN, truth values and text are none."""
+    """Whether a value is a real number. NaN, truth values and text are not."""
     numbers = (int, float, np.integer, np.floating)
     return (
         isinstance(value, numbers)
@@ -20,7 +20,7 @@ def is_number(value: Any) -> bool:
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:
-    """Refuse what is no whole number of at least 0."""
+    """Refuse values that are not whole numbers of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise refusal(
             name, as_code(seed), "a whole number of at least 0", "Pass 0, for example."
@@ -29,13 +29,13 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 
 
 def check_callable(name: str, value: Any, remedy: str) -> None:
-    """Refuse what is neither None nor a function."""
+    """Refuse values that are neither None nor a function."""
     if value is not None and not callable(value):
         raise refusal(name, as_code(value), "a function or None", remedy)
 
 
 def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
-    """Refuse what is no whole number of at least 1."""
+    """Refuse values that are not whole numbers of at least 1."""
     if not is_number(value) or value % 1 or value < 1:
         expected = "a positive integer, a whole number of at least 1"
         raise refusal(name, as_code(value), expected, remedy)
@@ -43,8 +43,8 @@ def check_positive(name: str, value: Any, remedy: str = "Pass one.") -> int:
 
 
 def check_number(M: Any, most: int, name: str = "M", counted: str = "rows") -> None:
-    """Refuse what is no number of rows to choose, or of other things of which there are
-    so many.
+    """Refuse values that are not a number from 1 to ``most``, the number of rows or of
+    other things.
     """
     if (
         isinstance(M, bool)
@@ -56,7 +56,9 @@ def check_number(M: Any, most: int, name: str = "M", counted: str = "rows") -> N
 
 
 def check_real(name: str, value: Any, interval: str, remedy: str) -> float:
-    """Refuse what is no number of an interval, such as "(0, 1]" or "[0, inf)"."""
+    """Refuse values that are not numbers in an interval such as "(0, 1]" or "[0,
+    inf)".
+    """
     ends = interval[1:-1].split(", ")
     low, high = map(float, ends)
     above = is_number(value) and (value > low or (interval[0] == "[" and value == low))
@@ -72,12 +74,12 @@ def check_real(name: str, value: Any, interval: str, remedy: str) -> float:
 
 
 def check_level(level: Any) -> float:
-    """Refuse what is no probability of an interval."""
+    """Refuse values that are not the probability of an interval."""
     return check_real("level", level, "(0, 1)", "Pass 0.9 for 90%.")
 
 
 def as_coverage(coverage: Any) -> npt.NDArray[np.float64]:
-    """Compute the probabilities at the ends of a central interval, [2], by the
+    """Compute the probabilities at the ends of a central interval, [2], from the
     probability of the interval.
     """
     coverage = check_real("coverage", coverage, "(0, 1)", "0.9 is usual.")
@@ -85,7 +87,7 @@ def as_coverage(coverage: Any) -> npt.NDArray[np.float64]:
 
 
 def as_probabilities(quantiles: Any) -> npt.NDArray[np.float64]:
-    """Convert to probabilities in (0, 1), [Q]; refuse what are none."""
+    """Convert to probabilities in (0, 1), [Q]; refuse other values."""
     try:
         values = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
     except (TypeError, ValueError):
@@ -103,7 +105,7 @@ def check_choice(
     choices: Iterable[Any],
     remedy: str = "Pass one, or leave it out.",
 ) -> Any:
-    """Refuse what is none of some names and other choices."""
+    """Refuse values that are not among some names and other choices."""
     if not any(
         isinstance(value, type(choice)) and value == choice for choice in choices
     ):

@@ -1,1 +1,1 @@
-"""Sites, the posterior that they make, and their fixed point."""
+"""Sites, their posterior, and their fixed point."""

@@ -58,9 +58,8 @@ class Curvature(NamedTuple):
     @classmethod
     def from_precision(cls, tau: tf.Tensor) -> "Curvature":
         """Take that of the precisions that the sites want."""
-        return cls(
-            tf.nn.relu(tau) + 1e-12
-        )  # where all are 0, W is next to nothing, and not NaN
+        # Where all are 0, W is next to nothing, and not NaN.
+        return cls(tf.nn.relu(tau) + 1e-12)
 
     @property
     def total(self) -> tf.Tensor:
@@ -141,7 +140,7 @@ def _sum(problem: SiteProblem, function: Callable[..., Any], *rows: tf.Tensor) -
         (X, rows), projection = piece
         return function(problem.project(X, projection).A, *rows)
 
-    sums = chunks.sum_over_chunks(chunk_terms, problem.pieces(rows), (), keep=True)
+    sums = chunks.added_up(chunk_terms, problem.pieces(rows))
     return tf.nest.map_structure(tf.stop_gradient, sums)
 
 

@@ -217,13 +217,13 @@ class _Schedule:
         stage = Stage(*numbers, *counts)
         return stage if self.narrows_priors else stage._replace(prior_scale=None)
 
-    def after(self, state: State, stage: Stage) -> tuple[State, tf.Tensor]:
+    def after(self, state: State, stage: Stage) -> tuple[State, tf.Tensor, tf.Tensor]:
         """Begin the next stage where this one is over; and decide whether the run goes
-        on.
+        on, and whether it has met its goal.
         """
         is_warm_up = stage.mean_square > 0.0
-        infinity = tf.constant(np.inf, state.x.dtype)
-        settled = self._settled(state, stage, is_warm_up)
+        met = meets(state, self._solver)
+        settled = self._settled(state, stage, is_warm_up, met)
         spent = self._spent(state, stage)
         close = is_close(state, self._solver)
         place = state.stage + tf.where(settled, 1, stage.otherwise)
@@ -238,25 +238,27 @@ class _Schedule:
             begins_again &= ~(is_warm_up | settled | state.nothing_accepted)
             place = tf.where(begins_again, 0, place)
             over = over | begins_again
+            infinity = tf.constant(np.inf, state.x.dtype)
             first_mean_square = tf.where(
                 begins_again, infinity, state.first_mean_square
             )
             state = state._replace(first_mean_square=first_mean_square)
-        following = _begin(state, close, is_warm_up, place)
+        following = _begin(state, over, close | is_warm_up, is_warm_up, place)
         if self.narrows_priors:
             scale = stage.prior_scale
             factor = tf.constant(self._solver.prior_factor, scale.dtype)
             ratio = tf.where(settled, factor, 1.0 / scale)
             predicted = _predicted_change(state.x, state.marginals[0], ratio)
             following = following._replace(
-                F=tf.where(scale < 1.0, predicted, following.F)
+                F=tf.where(over & (scale < 1.0), predicted, following.F)
             )
-        return chosen(over, following, state), over | ~(spent | settled)
+        return following, over | ~(spent | settled), met
 
-    def _settled(self, state: State, stage: Stage, is_warm_up: tf.Tensor) -> tf.Tensor:
+    def _settled(
+        self, state: State, stage: Stage, is_warm_up: tf.Tensor, met: tf.Tensor
+    ) -> tf.Tensor:
         """Whether the stage has reached what it can reach."""
         in_net = stage.fallback == CLIPPED
-        met = meets(state, self._solver)
         met |= in_net & (state.largest < self._solver.goal.tolerance)
         met = tf.where(is_warm_up, state.mean_square < stage.mean_square, met)
         return ~state.nothing_accepted & met
@@ -271,25 +273,39 @@ class _Schedule:
 
 
 def _begin(
-    state: State, close: tf.Tensor, warm_up: tf.Tensor, place: tf.Tensor
+    state: State,
+    over: tf.Tensor,
+    keeps_sites: tf.Tensor,
+    warm_up: tf.Tensor,
+    place: tf.Tensor,
 ) -> State:
-    """Start a stage: from no sites, unless the last one was a warm-up or is close."""
-    start = tf.cast(close | warm_up, state.x.dtype)
-    restart = ~close | warm_up
-    infinity = tf.constant(np.inf, state.x.dtype)
+    """Start a stage where one is over, else leave the state.
+
+    :param keeps_sites: Whether it starts from the last sites; else from no sites.
+    :param warm_up: Whether the stage that is over was one.
+    """
+    dtype = state.x.dtype
+    kept = tf.cast(keeps_sites | ~over, dtype)
+    begun = tf.cast(over, dtype)
+    restarts = over & (warm_up | ~keeps_sites)
+    infinity = tf.constant(np.inf, dtype)
+    zero = tf.constant(0)
     return state._replace(
-        stage=place,
-        stage_sweep=tf.zeros_like(state.stage_sweep),
-        nothing_accepted=restart,
-        retry=tf.zeros_like(state.retry),
-        improper=tf.zeros_like(state.improper),
-        x=start * state.x,
-        F=start * state.F,
-        residual=tf.where(restart, infinity, state.residual),
-        mean_square=tf.where(restart, infinity, state.mean_square),
-        step=tf.ones_like(state.step),
-        cap=tf.ones_like(state.cap),
-        differences=state.differences.forgotten(),
+        stage=tf.where(over, place, state.stage),
+        stage_sweep=tf.where(over, zero, state.stage_sweep),
+        nothing_accepted=restarts | (state.nothing_accepted & ~over),
+        retry=tf.where(over, zero, state.retry),
+        improper=state.improper & ~over,
+        x=kept * state.x,
+        F=kept * state.F,
+        residual=tf.where(restarts, infinity, state.residual),
+        mean_square=tf.where(restarts, infinity, state.mean_square),
+        # A step is at most 1, and begins there.
+        step=tf.maximum(state.step, begun),
+        cap=tf.maximum(state.cap, begun),
+        differences=state.differences._replace(
+            count=tf.where(over, zero, state.differences.count)
+        ),
     )
 
 
@@ -318,11 +334,16 @@ def run_to_fixed_point(
 
     def stepped(state: State, stage: Stage) -> State:
         """Propose sites, evaluate them, and accept or refuse them."""
-        is_newton = stage.is_newton > 0
-        proposal, state = propose(state, solver, features, is_newton)
+        # Whether the next step looks back on the last ones.
+        looks_back = (state.retry == 0) & (state.differences.count > 0)
+        is_newton = stage.is_newton > 0 if features.by_newton else None
+        rules = solver, features
+        proposal, state = propose(state, looks_back, *rules, is_newton)
         evaluation = evaluate(Sites(*tf.unstack(proposal)), stage, state.extra)
         state = state._replace(sweep=state.sweep + 1, stage_sweep=state.stage_sweep + 1)
-        accepted = accept(state, stage.fallback, proposal, evaluation, solver, features)
+        accepted = accept(
+            state, looks_back, stage.fallback, proposal, evaluation, *rules
+        )
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
         # Near the fixed point a step may lower the merit a little on the way there.
         no_worse |= is_close(state, solver) & (
@@ -331,21 +352,21 @@ def run_to_fixed_point(
         step = (
             evaluation.proper & (state.nothing_accepted | no_worse),
             accepted,
-            refuse(state, evaluation, solver),
+            refuse(state, looks_back, evaluation, solver),
         )
-        if features.by_newton:
+        if is_newton is not None:
             step = newton_choice(is_newton, step, state, evaluation.proper, solver)
         return chosen(*step)
 
-    def body(state: State, _: tf.Tensor) -> tuple[State, tf.Tensor]:
+    def body(state: State, *_: tf.Tensor) -> tuple[State, tf.Tensor, tf.Tensor]:
         stage = schedule.stage_at(state.stage, x.dtype)
         return schedule.after(stepped(state, stage), stage)
 
     tries = len(solver.tries)
-    end, _ = tf.while_loop(
-        lambda _, goes_on: goes_on,
+    end, _, met = tf.while_loop(
+        lambda state, goes_on, met: goes_on,
         body,
-        (start, tf.constant(True)),
+        (start, tf.constant(True), tf.constant(False)),
         parallel_iterations=1,
         maximum_iterations=solver.max_sweeps
         + sum(tries + stage.sweeps for stage in schedule.stages),
@@ -353,9 +374,9 @@ def run_to_fixed_point(
     info = SiteUpdateInfo(
         end.sweep,
         end.residual,
-        meets(end, solver),
+        met,
         end.num_rejected,
-        schedule.stage_at(end.stage, x.dtype).fallback,
+        tf.gather([stage.fallback for stage in schedule.stages], end.stage),
     )
     sites = Sites(*tf.unstack(end.x))
     moments = Marginals(*tf.unstack(end.marginals))

@@ -1,14 +1,14 @@
 r"""
-Power EP in small groups of rows, each with a Gaussian prior of its own and no inducing
+Power EP in small groups of rows, each with its own Gaussian prior and without inducing
 variables.
 
 For each group of S rows, whose f has a Gaussian prior of mean :math:`\mu` and
 covariance C, each row's likelihood is replaced by a site
 :math:`\exp(\nu f - \tau f^2 / 2)`, which cavity and tilted moments move as in
 :doc:`/theory`, all sites of all groups at once. Precisions stay at least 0, so that no
-cavity is improper. For Gaussian noise the first sweep is exact. Where likelihoods are
-not log-concave or the prior variance is very large, sites need not settle: predictions
-from them then warn.
+cavity is improper. For Gaussian noise the first sweep is exact. If likelihoods are not
+log-concave, or the prior variance is very large, sites may not converge; predictions
+then give a warning.
 """
 
 from typing import NamedTuple
@@ -24,21 +24,21 @@ from ..numerics.tapes import without_gradient
 from .posterior import Sites
 from .record import ConvergenceWarning
 
-#: Sweeps end when no mean moves further than this many standard deviations, and at the
-#: latest after so many. For training less is enough.
+#: Sweeps end when no mean moves by more than this number of standard deviations, and
+#: after at most this number of sweeps. Training needs less accuracy.
 TOLERANCE = 1e-4
 TRAINING_TOLERANCE = 0.03
 MAX_SWEEPS = 30
 _NOT_SETTLED = (
-    "The sites of some near rows did not settle: predictions from these may be less"
+    "The sites of some near rows did not converge: predictions from these may be less"
     " accurate. Likely causes are a likelihood that is not log-concave, such as"
     " Student-t, and a kernel with a very large variance. near=0 predicts from the"
-    " inducing points alone, and with fewer near rows the sites settle sooner."
+    " inducing points alone, and with fewer near rows the sites converge sooner."
 )
 
 
 class GroupRows(NamedTuple):
-    """Rows in G groups of S, and what f is there before their targets are known."""
+    """Rows in G groups of S, and the prior of f at these rows."""
 
     X: tf.Tensor  #: [G, S, D].
     Y: tf.Tensor  #: [G, S, 1].
@@ -68,7 +68,7 @@ def _group_marginals(rows: GroupRows, sites: Sites) -> tuple[tf.Tensor, tf.Tenso
 
 def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sites:
     """Compute the sites that match the tilted moments at the cavities of the present
-    ones.
+    sites.
     """
     m, v = _group_marginals(rows, sites)
     alpha = rows.alpha
@@ -80,9 +80,8 @@ def _group_targets(likelihood: Likelihood, rows: GroupRows, sites: Sites) -> Sit
     X, Y = (tf.reshape(values, [-1, values.shape[2]]) for values in (rows.X, rows.Y))
     tilted = tilted_derivatives(likelihood, X, *flat, Y, tf.reshape(alpha, [-1]))
     delta1, delta2 = (tf.reshape(values, tf.shape(m)) for values in tilted[1:])
-    shrinks = tf.minimum(
-        delta2, tf.zeros_like(delta2)
-    )  # a precision below 0 is left at 0
+    # A precision below 0 is set to 0.
+    shrinks = tf.minimum(delta2, tf.zeros_like(delta2))
     scale = 1.0 / (1.0 + alpha * shrinks * v_c)
     return Sites(scale * (delta1 - shrinks * m_c), -scale * shrinks)
 
@@ -96,28 +95,28 @@ def infer_groups(
     """Bring the sites of all groups, [G, S] of precisions at least 0, to their fixed
     point.
 
-    Where the last sweep still moves a mean by more than :data:`TRAINING_TOLERANCE`,
-    there is a :class:`~gpflow_pep.models.ConvergenceWarning`; not in training, for
-    which that is enough.
+    If the last sweep still moves a mean by more than :data:`TRAINING_TOLERANCE`, there
+    is a :class:`~gpflow_pep.models.ConvergenceWarning`, but not in training, for which
+    this tolerance is enough.
 
-    Derivatives are those of one sweep more, from sites that count as constants: exact
-    for Gaussian noise, and for others without what the derivatives of the sites before
-    would add.
+    Derivatives are computed from one further sweep that starts from constant sites.
+    They are exact for Gaussian noise; for other likelihoods they lack the derivatives
+    of the earlier sites.
 
-    :param likelihood: Of one latent function and one column of targets.
+    :param likelihood: A likelihood of one latent function and one column of targets.
     :param rows: Groups of at least one row.
-    :param tolerance: Sweeps end when no site moves its mean by more, in standard
-        deviations of f.
-    :param max_sweeps: The most of them.
+    :param tolerance: Sweeps end when no site moves its mean by more than this, in
+        standard deviations of f.
+    :param max_sweeps: The largest number of sweeps.
     """
 
     def sweep(
         count: tf.Tensor, last: tf.Tensor, *sites: tf.Tensor
     ) -> tuple[tf.Tensor, ...]:
         target = _group_targets(likelihood, rows, Sites(*sites))
-        # A group that has settled stays as it is: its predictions do not depend on
-        # other groups. From the third sweep on sites go a part of the way to their
-        # targets.
+        # A group that has converged is not changed, so its predictions do not depend on
+        # other groups. From the third sweep on, sites move only a part of the way to
+        # their targets.
         step = tf.where(last > tolerance, tf.where(count < 2, 1.0, 0.8), 0.0)[:, None]
         moved = [
             old + tf.cast(step, old.dtype) * (new - old)

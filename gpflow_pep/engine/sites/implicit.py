@@ -1,12 +1,13 @@
-r"""Derivatives of what depends on converged sites, by the implicit function theorem.
+r"""Derivatives of quantities that depend on converged sites, by the implicit function
+theorem.
 
 Sites end at :math:`s^* = T(s^*, \theta)`, where T is one sweep without damping. The
 derivative of any :math:`\phi(s^*, \theta)` is :math:`\phi_\theta + \lambda^T T_\theta`
 with :math:`(I - T_s^T) \lambda = \phi_s` (:doc:`/derivations`). These equations are
 solved by GMRES on products with :math:`T_s^T`. The derivative J of each row's new site
-in its own (m, s, :math:`\nu`, :math:`\tau`) is computed once; rows meet only by
-:math:`m = A^T w` and :math:`s = \mathrm{diag}(A^T B^{-1} A)`. From the cotangents
-:math:`\bar m, \bar s` of these,
+in its own (m, s, :math:`\nu`, :math:`\tau`) is computed once; rows interact only
+through :math:`m = A^T w` and :math:`s = \mathrm{diag}(A^T B^{-1} A)`. From the
+cotangents :math:`\bar m, \bar s` of these,
 
 .. math::
 
@@ -15,10 +16,10 @@ in its own (m, s, :math:`\nu`, :math:`\tau`) is computed once; rows meet only by
         - B^{-1} A \,\mathrm{diag}(\bar s) A^T B^{-1}, \\
     \bar \nu = A^T \bar b, \qquad \bar \tau = \mathrm{diag}(A^T \bar G A),
 
-two passes over the rows without an integral, which is what a product costs. Then one
-sweep more is differentiated in :math:`\theta`. The unknowns are
-:math:`\lambda_\nu / \sqrt s` and :math:`(\lambda_\tau + m \lambda_\nu) / s`: sites in
-standard deviations of q, as in a residual.
+A product costs two passes over the rows without integrals. At the end a further sweep
+is differentiated in :math:`\theta`. The unknowns are :math:`\lambda_\nu / \sqrt s` and
+:math:`(\lambda_\tau + m \lambda_\nu) / s`: sites in standard deviations of q, as in a
+residual.
 """
 
 from collections.abc import Callable
@@ -50,29 +51,31 @@ from .posterior import (
 from .record import FALLBACKS, FixedPoint
 from .sweep import match_moments, row_prior
 
-#: Matrices of size M x N that differentiation of a sweep in the parameters keeps.
+#: The number of matrices of size M x N that are kept to differentiate a sweep in the
+#: parameters.
 _KEPT_MATRICES = 6
 
-#: What each row has that depends on its site, its moments under q and the parameters:
+#: A value of each row that depends on its site, its moments under q and the parameters:
 #: ``(problem, projection, moments, sites) -> [N, K]``, or [N].
 RowFunction = Callable[[SiteProblem, Projection, Marginals, Sites], tf.Tensor]
 
 
 class AdjointInfo(NamedTuple):
-    """A record of the equations that a derivative of converged sites took."""
-
-    quantity: str  #: What was differentiated.
-    num_products: tf.Tensor
-    """[], int: products with the derivative of a sweep, each of the price of a sweep
-    without its integrals.
+    """The record of the equations that were solved for a derivative of converged
+    sites.
     """
-    residual: (
-        tf.Tensor
-    )  #: [], what is left of the equations, relative to their right-hand side.
+
+    quantity: str  #: The quantity that was differentiated.
+    num_products: tf.Tensor
+    """The number of products with the derivative of a sweep, an int []. Each costs as
+    much as a sweep without integrals.
+    """
+    #: The norm of the residual of the equations, relative to the right-hand side, [].
+    residual: tf.Tensor
 
 
 class ConvergedRows(NamedTuple):
-    """What rows have at the fixed point, differentiable in all parameters."""
+    """Values of rows at the fixed point, which are differentiable in all parameters."""
 
     m: tf.Tensor  #: [N, L], means of h under q, without the mean function.
     s: tf.Tensor  #: [N, L], variances of h under q.
@@ -82,19 +85,17 @@ class ConvergedRows(NamedTuple):
 
 
 class Converged(NamedTuple):
-    """Sites at their fixed point, and how to see them as a function of the
-    parameters.
-    """
+    """Sites at their fixed point as functions of the parameters."""
 
     problem: SiteProblem
     fixed_point: FixedPoint
-    rebuild: Callable[[], SiteProblem]  #: Makes the problem anew, under a tape.
-    report: Callable[
-        [AdjointInfo], None
-    ]  #: Takes the record of each derivative in eager mode.
+    #: A function that makes the problem again, under a tape.
+    rebuild: Callable[[], SiteProblem]
+    #: A function that gets the record of each derivative in eager mode.
+    report: Callable[[AdjointInfo], None]
 
     def natural(self, values: Natural) -> Natural:
-        """Let the sums of all sites pass, with their derivatives in the parameters.
+        """Return the sums of all sites with their derivatives in the parameters.
 
         :raises ValueError: While a derivative is computed, see :meth:`gradients`.
         """
@@ -111,10 +112,10 @@ class Converged(NamedTuple):
         self, values: tf.Tensor, function: RowFunction, quantity: str
     ) -> tf.Tensor:
         """
-        Let numbers of each row pass, [N] or [N, K], with their derivatives in the
+        Return values of each row, [N] or [N, K], with their derivatives in the
         parameters; see :meth:`natural`.
 
-        :param function: What the values are of.
+        :param function: The function that computes the values.
         """
 
         def gradients(by: tf.Tensor) -> list[tf.Tensor]:
@@ -126,7 +127,7 @@ class Converged(NamedTuple):
         return self._known(values, quantity, gradients)
 
     def numbers_of_rows(self) -> ConvergedRows:
-        """Take marginals, sites and residual variances; see :meth:`natural`."""
+        """Return marginals, sites and residual variances; see :meth:`natural`."""
         problem, (sites, moments, *_) = self.problem, self.fixed_point
 
         def numbers(piece: Any) -> tf.Tensor:
@@ -188,7 +189,7 @@ class Converged(NamedTuple):
             " in the fallback and with the residual:",
         )
         fallback = tf.gather([name or "none" for name in FALLBACKS], info.fallback)
-        # Another result of a compiled function may be all that is differentiated.
+        # Perhaps only another result of the compiled function is differentiated.
         unused = tf.reduce_all(tf.equal(tf.stack(by_sites), 0.0))
         return checks.require(info.converged | unused, text, fallback, info.residual)
 
@@ -217,12 +218,12 @@ def _solve_adjoint(
     r"""Solve :math:`(I - T_s^T) \lambda = \phi_s`.
 
     :param by_sites: :math:`\phi_s`.
-    :param quantity: What :math:`\phi` is of.
+    :param quantity: The quantity :math:`\phi`.
     :raises ValueError: If that is not possible.
     """
     (m, s), dtype = fixed_point.marginals, problem.W.dtype
-    # Rows that see less of u than this part of the most are measured as if they saw so
-    # much.
+    # Rows that depend less on u than this fraction of the largest dependence are scaled
+    # as if they had this fraction.
     s = tf.maximum(s, 1e-10 * tf.reduce_max(s))
     J = _of_rows(problem, fixed_point, _target_sites)
 
@@ -252,7 +253,8 @@ def _solve_adjoint(
         " depends on. Use another alpha, or a finite difference. Residual and"
         " products:",
     )
-    # In exact arithmetic as many products as unknowns are enough.
+    # In exact arithmetic the number of unknowns is also a sufficient number of
+    # products.
     solved = solution.residual <= 1e3 * tolerance
     products = solution.num_products
     with tf.control_dependencies(
@@ -272,8 +274,9 @@ def _of_rows(
 
     def chunk_terms(piece: Any) -> tf.Tensor:
         (X, (Y, alpha, moments, sites)), projection = piece
-        of_chunk = problem._replace(rows=SiteRows(X, Y, alpha))
         projection = problem.project(X, projection)
+        rows = SiteRows(X, Y, alpha)
+        of_chunk = problem._replace(rows=rows, projection=projection)
         inputs = [*moments, *sites]
         with own_tape(inputs, persistent=True) as tape:
             moments = Marginals(*inputs[:2])
@@ -364,10 +367,10 @@ def _in_parameters(
             piece: Any, W: tf.Tensor, root: tf.Tensor, c: tf.Tensor
         ) -> tf.Tensor:
             X, (Y, alpha, sites, weights) = piece
-            of_chunk = problem._replace(
-                rows=SiteRows(X, Y, alpha), W=W, projection=None
-            )
             projection = parts.project(W, X)
+            of_chunk = problem._replace(
+                rows=SiteRows(X, Y, alpha), W=W, projection=projection
+            )
             m, s = marginals(projection.A, PosteriorFactor(root, c, q.half_logdet))
             arguments = of_chunk, projection, Marginals(m, s + tf.zeros_like(m)), sites
             values = (_columns(function(*arguments)) for function in functions)

@@ -1,21 +1,22 @@
-r"""What is left of rows that are forgotten: one Gaussian factor of f at the inducing
+r"""The summary of rows that are forgotten: one Gaussian factor of f at the inducing
 points.
 
-Whatever the likelihood, what Power EP learnt from the rows is Gaussian: the posterior
-of u over its prior, as a function of f at the inducing points Z of each latent function
+For any likelihood, the information that Power EP has from the rows is Gaussian: the
+posterior of u divided by its prior, as a function of f at the inducing points Z of each
+latent function
 
 .. math:: t(f) = \exp(c + hᵀ (f(Z) - m) - \tfrac12 |W (f(Z) - m)|^2)
 
 with m the mean function at Z, W and h by :doc:`/streaming`, and c such that the prior's
 integral of it is the evidence. W is also that of
 :mod:`gpflow_pep.engine.sites.surrogate`, whose targets y have :math:`Wᵀ \tilde y = h`;
-with h itself nothing is lost in directions of which little is known. The size is M²
-however many rows, and however many memories before, it stands for.
+with h itself nothing is lost in directions with little information. The size is M², for
+any number of rows and of earlier memories.
 
-Another model, where the points are called Z' and their mean m', takes it as a block of
-rows with Gaussian noise (Bui, Yan & Turner 2017, section 3.6), here in a form that
-needs no targets. Let A be the projection of Z' on the present inducing variables with
-the present kernel, :math:`C = K(Z', Z') - Aᵀ A`, :math:`\delta = m(Z') - m'` and
+Another model, in which the points are called Z' and their mean m', uses the memory as a
+block of rows with Gaussian noise (Bui, Yan & Turner 2017, section 3.6), in a form that
+does not need targets. Let A be the projection of Z' on the present inducing variables
+with the present kernel, :math:`C = K(Z', Z') - Aᵀ A`, :math:`\delta = m(Z') - m'` and
 :math:`g = h - Wᵀ W \delta`. With :math:`D = W C Wᵀ`, :math:`P = (I + \alpha D)^{-1}`
 and :math:`e = W C g` it adds
 
@@ -26,8 +27,8 @@ and :math:`e = W C g` it adds
     - \tfrac{\alpha^2}{2} eᵀ P e
     - \tfrac{1}{2 \alpha} \log|I + \alpha D| \text{ to } \log Z.
 
-Where neither prior nor inducing points change, C = 0 and nothing is lost, whatever
-:math:`\alpha` is. Where g and W are those of exact observations,
+If neither prior nor inducing points change, C = 0 and nothing is lost for any
+:math:`\alpha`. If g and W belong to exact observations,
 :func:`block_sums <gpflow_pep.engine.energies.collapsed.block_sums>` of these is the
 same.
 """
@@ -45,36 +46,38 @@ from .surrogate import informed_directions
 
 
 class Memory(NamedTuple):
-    r"""A factor of f at inducing points, in the place of rows that are forgotten.
+    r"""A factor of f at inducing points, which replaces rows that are forgotten.
 
-    Tensors or NumPy arrays: ``numpy.savez(path, **memory._asdict())`` keeps one where
-    ``alpha`` is not None.
+    The fields are tensors or NumPy arrays. ``numpy.savez(path, **memory._asdict())``
+    saves a memory whose ``alpha`` is not None.
     """
 
     Z: TensorType
-    """[K, M, D], the inducing points; K is 1 where all latent functions share them,
-    else L.
+    """The inducing points, [K, M, D]. K is 1 if all latent functions share them,
+    otherwise L.
     """
     weights: TensorType
-    """[K, R, M], W; K is 1 or L, perhaps another one than of Z. ``remember`` gives R =
-    M.
+    """The weights W, [K, R, M]. K is 1 or L, and may differ from the K of Z.
+    ``remember`` makes R = M.
     """
     first: TensorType  #: [L, M], h.
     mean: TensorType  #: [L, M], m.
     log_constant: TensorType
-    r"""[], :math:`\sum_l c_l`: the evidence less what the factor's integrals give."""
+    r"""The sum :math:`\sum_l c_l`, []: the log evidence minus the logarithms of the
+    factor's integrals.
+    """
     alpha: float | None = None
-    """The power of the memory as a factor, in [0, 1]; None: that of the model it is
-    given to.
+    """The power of the memory as a factor, in [0, 1]; None uses the power of the model
+    that gets it.
     """
 
 
 def memory_of(
     W: tf.Tensor, natural: Natural, log_z: tf.Tensor, Z: tf.Tensor, mean: tf.Tensor
 ) -> Memory:
-    """Summarise all rows in a factor of f at the inducing points; a constant.
+    """Summarise all rows in a factor of f at the inducing points, which is a constant.
 
-    :raises ValueError: If the rows leave some direction less certain than the prior,
+    :raises ValueError: If the rows leave some direction less certain than the prior;
         see :func:`~gpflow_pep.engine.sites.surrogate.informed_directions`.
     """
     values, vectors = informed_directions(natural.G, "remember")
@@ -89,12 +92,13 @@ def memory_of(
 def memory_terms(
     memory: Memory, projection: Projection, mean: tf.Tensor, alpha: tf.Tensor
 ) -> MemoryTerms:
-    """Compute what a memory adds to the prior and to log Z, see this module.
+    """Compute the contribution of a memory to the natural parameters and to log Z; see
+    this module.
 
-    :param projection: Of its inducing points, see
+    :param projection: The projection of its inducing points; see
         :func:`~gpflow_pep.engine.prior.evaluate.project_points`.
     """
-    W, (A, C) = memory.weights, projection
+    W, (A, C, _) = memory.weights, projection
     delta, h = (mean - memory.mean)[..., None], memory.first[..., None]  # [L, R, 1]
     W_delta = tf.matmul(W, delta)
     g = h - tf.matmul(W, W_delta, transpose_a=True)

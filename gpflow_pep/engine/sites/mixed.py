@@ -249,10 +249,8 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
     def sums(
         A: tf.Tensor, T: tf.Tensor, first: tf.Tensor
     ) -> tuple[Natural, Callable[..., Any]]:
-        weights, first = (
-            tf.transpose(T, [1, 2, 0]),
-            tf.transpose(first)[:, :, None],
-        )  # [Q, Q, N]
+        weights = tf.transpose(T, [1, 2, 0])  # [Q, Q, N]
+        first = tf.transpose(first)[:, :, None]
         upper = []
         for q, part in enumerate(tf.unstack(A)):
             others = tf.reshape(

@@ -295,8 +295,7 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
         return problem.latents.natural(problem.project(X, projection), sites, alpha)
 
     pieces = problem.pieces((sites, problem.rows.alpha))
-    sums = chunks.sum_over_chunks(chunk_terms, pieces, (), keep=True)
-    return Natural(*map(tf.stop_gradient, sums))
+    return Natural(*map(tf.stop_gradient, chunks.added_up(chunk_terms, pieces)))
 
 
 def improper(number: int, size: Any, dtype: tf.DType) -> PosteriorFactor:
@@ -315,15 +314,16 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
     """Factorise the precision B = I + G of q(v)."""
     G, b = natural
     W = factorise(G + identity_like(G)).W
-    logs = tf.math.log(
-        tf.linalg.diag_part(W)
-    )  # so that derivatives need those of W alone
+    # Derivatives then need those of W alone.
+    logs = tf.math.log(tf.linalg.diag_part(W))
     return PosteriorFactor(W, lower_matmul(W, b), -tf.reduce_sum(logs, axis=-1))
 
 
 @check_shapes("q.c: [L, M, 1]", "q.half_logdet: [broadcast L]", "return: []")
 def log_root(q: PosteriorFactor) -> tf.Tensor:
     r"""Compute :math:`\sum_l \tfrac12 \log|B_l|`."""
+    if q.half_logdet.shape[0] == q.c.shape[0]:
+        return tf.reduce_sum(q.half_logdet)
     return tf.reduce_sum(q.half_logdet + tf.zeros(q.c.shape[0], q.c.dtype))
 
 
@@ -361,8 +361,9 @@ def whitened_posterior(natural: Natural) -> WhitenedGaussian:
     # an upper one; that of B with rows and columns in reverse order, put in reverse
     # order again, is a lower one.
     reverse = Natural(tf.reverse(natural.G, [-2, -1]), tf.reverse(natural.b, [-2]))
-    R, W = factorise(reverse.G + identity_like(reverse.G))
-    q_sqrt = tf.reverse(tf.linalg.matrix_transpose(W), [-2, -1])
+    factor = factorise(reverse.G + identity_like(reverse.G))
+    q_sqrt = tf.reverse(tf.linalg.matrix_transpose(factor.W), [-2, -1])
+    R = factor.L
     c = tf.linalg.triangular_solve(R, reverse.b)
     w = tf.linalg.triangular_solve(R, c, adjoint=True)
     q_mu = tf.transpose(tf.reverse(w, [-2])[..., 0])

@@ -1,4 +1,4 @@
-"""What goes into a run of the inner loop, and what comes out."""
+"""Settings and results of a run of the inner loop."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,10 +24,10 @@ class ConvergenceWarning(UserWarning):
 
 
 class Stage(NamedTuple):
-    """A problem that a run solves on its way: numbers, or tensors [] of the stage that
-    it is in.
+    """A problem that a run solves on its way, given by numbers, or by tensors [] for
+    the present stage.
 
-    Three floats come first, then integers.
+    The first three fields are floats, the others are integers.
     """
 
     power_shift: Any = 0.0
@@ -65,21 +65,22 @@ class SweepEvaluation(NamedTuple):
     marginals: Marginals  #: Moments of h under the q that has these sites.
     target: Sites  #: The target of the two numbers: x*.
     limited: Sites  #: The same with precisions that are not negative.
-    error: (
-        tf.Tensor
-    )  #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
+    #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
+    error: tf.Tensor
     proper: tf.Tensor
-    """[], bool: B is positive definite, all cavities are proper and all numbers finite.
+    """[], bool: B is positive definite, all cavities are proper and all numbers
+    finite.
     """
     merit: tf.Tensor
-    """[], what no step may make smaller; a constant where there is nothing of the kind.
+    """[], what no step may make smaller; a constant where there is nothing of the
+    kind.
     """
     #: What else the caller wants to have of the sites where the run ends: tensors.
     extra: Any = ()
 
 
 class Goal(NamedTuple):
-    """Where a run has converged: where one of these is met."""
+    """A run has converged if one of these conditions is met."""
 
     tolerance: float  #: The residual is below it: all sites are at their targets.
     mean_square_residual: tf.Tensor | float = 0.0
@@ -93,7 +94,7 @@ class Goal(NamedTuple):
 
 @dataclass(frozen=True)
 class Solver:
-    """How a run goes, and how far."""
+    """The settings of a run."""
 
     goal: Goal
     max_sweeps: int
@@ -216,9 +217,10 @@ class Features:
 
 
 class SiteUpdateInfo(NamedTuple):
-    """A truthful record of a run of the inner loop."""
+    """The record of a run of the inner loop."""
 
-    num_sweeps: tf.Tensor  #: [], int: evaluations of all sites, refused ones included.
+    #: The number of evaluations of all sites, refused ones included, an int [].
+    num_sweeps: tf.Tensor
     residual: tf.Tensor
     r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|`
     over sites, with the undamped F: how far, in standard deviations of q, the sites are
@@ -226,28 +228,29 @@ class SiteUpdateInfo(NamedTuple):
     nat of log Z is known.
     """
     converged: tf.Tensor
-    """[], bool: whether the run met its :class:`Goal`: the residual is below the
-    tolerance, or its mean is small enough for a run that only serves the objective.
+    """Whether the run met its :class:`Goal`, a bool []: the residual is below the
+    tolerance, or its mean is small enough for a run that only computes the objective.
     """
-    num_rejected: tf.Tensor  #: [], int: how many proposals were refused.
+    num_rejected: tf.Tensor  #: The number of proposals that were refused, an int [].
     fallback: tf.Tensor | str
-    """The last of :data:`FALLBACKS` that was tried, or its place among them in a graph.
+    """The last of :data:`FALLBACKS` that was tried; in a graph, its place among
+    them.
     """
 
     @property
     def no_fixed_point_found(self) -> bool:
         """
-        Whether all fallbacks were tried, smaller powers too where there are some, and
+        Whether all fallbacks were tried, including smaller powers if there are any, and
         none of them ended at a fixed point.
 
-        There may be no fixed point then. At a power of 0 there always is one, but log Z
-        may be beyond what a float can state there. Outside of graphs only.
+        In this case there may be no fixed point. At power 0 there always is one, but
+        log Z may be too large for a float there. Only available outside of graphs.
         """
         return not self.converged and self.fallback in ("clipped", CLIPPED)
 
 
 class FixedPoint(NamedTuple):
-    """Where a run of the inner loop ended, constant for differentiation."""
+    """The end of a run of the inner loop, a constant for differentiation."""
 
     sites: Sites
     marginals: Marginals  #: Moments of h under the q that has these sites.

@@ -24,15 +24,21 @@ from .posterior import in_deviations
 from .record import CLIPPED, Features, Solver, SweepEvaluation
 
 
+def _shape(tensor: tf.Tensor) -> Any:
+    """Give the shape, as numbers where these are known."""
+    return tensor.shape if tensor.shape.is_fully_defined() else tf.shape(tensor)
+
+
 class Differences(NamedTuple):
-    """Of the last iterates of a run."""
+    """Of the last iterates of a run: of the scaled residual, of x + F(x), and for
+    Newton's method and coupled runs of F(x).
+    """
 
     count: tf.Tensor  #: [], how many were remembered since some were forgotten.
     newest: tf.Tensor  #: [2 or 3, 2, N, L], the last one of each of these.
-    last: tuple[tf.Tensor, ...]
-    """[depth, 2, N, L] each, the last ones of the scaled residual, of x + F(x), and for
-    Newton's method and coupled runs of F(x), in turn: the newest is to take the place
-    of the oldest.
+    last: tf.Tensor
+    """[depth, 2 or 3, 2, N, L], the last ones: the newest is to take the place of the
+    oldest.
     """
 
     @classmethod
@@ -40,10 +46,9 @@ class Differences(NamedTuple):
         """Remember nothing, but have room for differences of sites [2, N, L]."""
         size = x.shape.num_elements() or np.inf
         depth = solver.depth if size <= solver.deep_sites else solver.small_depth
-        shape = x.shape if x.shape.is_fully_defined() else tf.shape(x)
-        room = tf.zeros(tf.concat([[depth], shape], 0), x.dtype)
-        num_kinds = 2 + with_F
-        return cls(tf.constant(0), tf.stack([x] * num_kinds), (room,) * num_kinds)
+        newest = tf.stack([x] * (2 + with_F))
+        room = tf.zeros(tf.concat([[depth], _shape(newest)], 0), x.dtype)
+        return cls(tf.constant(0), newest, room)
 
     def forgotten(self) -> "Differences":
         """Remember nothing."""
@@ -52,18 +57,13 @@ class Differences(NamedTuple):
     def entered(self) -> "Differences":
         """Put the newest one among the others."""
         place = tf.reshape((self.count - 1) % self.depth, [1, 1])
-        rooms = zip(self.last, tf.split(self.newest, len(self.last)))
-        return self._replace(
-            last=tuple(
-                tf.tensor_scatter_nd_update(room, place, newest)
-                for room, newest in rooms
-            )
-        )
+        newest = tf.expand_dims(self.newest, 0)
+        return self._replace(last=tf.tensor_scatter_nd_update(self.last, place, newest))
 
     @property
     def depth(self) -> int:
         """How many there is room for."""
-        depth: int = self.last[0].shape[0]
+        depth: int = self.last.shape[0]
         return depth
 
 
@@ -100,11 +100,6 @@ class State(NamedTuple):
     no such method.
     """
 
-    @property
-    def accelerates(self) -> tf.Tensor:
-        """Whether the next step looks back on the last ones."""
-        return (self.retry == 0) & (self.differences.count > 0)
-
 
 def meets(state: State, solver: Solver) -> tf.Tensor:
     """Whether the goal is met."""
@@ -123,28 +118,13 @@ def is_close(state: State, solver: Solver) -> tf.Tensor:
 
 
 def chosen(condition: tf.Tensor, state: State, other: State) -> State:
-    """Choose one of two states, of which both were computed.
+    """Choose one of two states, of which both were computed."""
 
-    To copy a tensor of few numbers takes one operation, where a branch has several for
-    each tensor that it reads or returns. The others are passed on by one branch for
-    all.
-    """
-    tensors = zip(tf.nest.flatten(state), tf.nest.flatten(other), strict=True)
-    pairs = [
-        (a, b, a is b or (a.shape.num_elements() or 0) > 2_000) for a, b in tensors
-    ]
-    take = tf.raw_ops.Select  # tf.where broadcasts the condition: several times as long
-    results = [
-        a if same else take(condition=condition, x=a, y=b) for a, b, same in pairs
-    ]
-    passed_on = [k for k, (a, b, same) in enumerate(pairs) if same and a is not b]
-    if passed_on:
-        accepted, otherwise = zip(*(pairs[k][:2] for k in passed_on))
-        for k, tensor in zip(
-            passed_on, tf.cond(condition, lambda: accepted, lambda: otherwise)
-        ):
-            results[k] = tensor
-    return tf.nest.pack_sequence_as(state, results)
+    def take(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        # tf.where broadcasts the condition: several times as long.
+        return a if a is b else tf.raw_ops.Select(condition=condition, x=a, y=b)
+
+    return tf.nest.map_structure(take, state, other)
 
 
 def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> State:
@@ -185,86 +165,85 @@ def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> St
 
 
 def propose(
-    state: State, solver: Solver, features: Features, is_newton: tf.Tensor
+    state: State,
+    looks_back: tf.Tensor,
+    solver: Solver,
+    features: Features,
+    is_newton: tf.Tensor | None,
 ) -> tuple[tf.Tensor, State]:
     """Make the next sites to evaluate, [2, N, L], and enter the newest difference.
 
-    :param is_newton: Whether Newton's method takes the step.
+    :param looks_back: Whether acceleration takes the step.
+    :param is_newton: Whether Newton's method does; None: there is no such method.
     """
     past = state.differences.entered()
     state = state._replace(differences=past)
     columns = tf.constant(solver.tries, state.x.dtype)
     negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
-    no = tf.constant(False)
-    by_newton = features.by_newton
+    # Towards where each site wants to be.
+    damped = factor * tf.minimum(state.step, state.cap)
+    plain = tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
 
-    def plain_step() -> tuple[tf.Tensor, tf.Tensor]:
-        """Towards where each site wants to be."""
-        damped = factor * tf.minimum(state.step, state.cap)
-        return (
-            tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F,
-            no,
-        )
-
-    def with_differences() -> tuple[tf.Tensor, tf.Tensor]:
+    def with_differences() -> tuple[tf.Tensor, ...]:
         """With what the last ones have changed."""
         # Most runs end before there are many differences, and Newton's method needs
         # all.
         few = past.count <= solver.small_depth
-        few &= ~is_newton if by_newton else ~no
-        number = (
-            tf.where(few, solver.small_depth, past.depth)
-            if sizes_may_vary()
-            else past.depth
-        )
-        r, (dr, *parts) = state.scaled, (part[:number] for part in past.last)
-        if by_newton:  # the equations are linear in the units of one q alone
+        if is_newton is not None:
+            few &= ~is_newton
+        number: Any = past.depth
+        if sizes_may_vary():
+            number = tf.where(few, solver.small_depth, number)
+        last = past.last[:number]
+        r = state.scaled
+        dr = last[:, 0]
+        if is_newton is not None:
+            # The equations are linear in the units of one q alone.
             units = state.marginals, features.coupled
-            of_one_q = (in_deviations(part, *units) for part in (state.F, parts[1]))
+            of_one_q = (in_deviations(part, *units) for part in (state.F, last[:, 2]))
             r, dr = (tf.where(is_newton, *both) for both in zip(of_one_q, (r, dr)))
-        full, *left = _what_is_left(state, features, r, dr, *parts)
+        full, *left = _what_is_left(state, number, r, dr, last)
         accelerated = full
         if features.coupled:
             part = tf.maximum(tf.cast(solver.unexplained, full.dtype), state.cap)
             accelerated -= (1.0 - part) * left[0]
-        if not by_newton:
-            return accelerated, no
+        if is_newton is None:
+            return (accelerated,)
         step, probing = _newton_step(state, solver, features, full, *left)
         return tf.where(is_newton, step, accelerated), is_newton & probing
 
-    looks_back = state.accelerates | is_newton if by_newton else state.accelerates
-    step, probing = tf.cond(looks_back, with_differences, plain_step)
+    otherwise: tuple[tf.Tensor, ...] = (plain,)
+    if is_newton is not None:
+        looks_back |= is_newton
+        otherwise = plain, tf.constant(False)
+    step, *probing = tf.cond(looks_back, with_differences, lambda: otherwise)
+    if probing:
+        state = state._replace(probing=probing[0])
     nu, tau = tf.unstack(state.x + step)
     tau = tf.where(state.improper & (tau < 0.0), negative * tau, tau)
-    return tf.stack([nu, tau]), (
-        state._replace(probing=probing) if by_newton else state
-    )
+    return tf.stack([nu, tau]), state
 
 
 def _what_is_left(
-    state: State,
-    features: Features,
-    r: tf.Tensor,
-    dr: tf.Tensor,
-    *differences: tf.Tensor,
+    state: State, number: Any, r: tf.Tensor, dr: tf.Tensor, last: tf.Tensor
 ) -> list[tf.Tensor]:
-    r"""Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [depth, 1], for
-    which :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
+    r"""Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [number, 1],
+    for which :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
 
+    :param number: How many differences are used.
     :param r: The scaled residual.
-    :param dr: Its differences, [depth, 2, N, L].
-    :param differences: Each p, like these: dx + dF for a step, dF for what it leaves of
-        F.
+    :param dr: Its differences, [number, 2, N, L].
+    :param last: All differences, [number, 2 or 3, 2, N, L]. Each p is one of the
+        others: dx + dF for a step, dF for what it leaves of F.
     """
-    depth = tf.shape(dr)[0]
-    rows = tf.reshape(dr, [depth, -1])
+    rows = tf.reshape(dr, [number, -1])
     sums_of_rows = (
         tf.matmul(rows, rows, transpose_b=True),
         tf.matmul(rows, tf.reshape(r, [-1, 1])),
     )
     products, moments = _constants(*sums_of_rows)
     squares = tf.linalg.diag_part(products)
-    known = (tf.range(depth) < state.differences.count) & (squares > 0.0)
+    known = (tf.range(number) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
     column = tf.expand_dims(unit, 1)
     # Normal equations of rows of unit length; the ridge is far above their rounding
@@ -273,11 +252,10 @@ def _what_is_left(
     normal = column * products * unit
     normal = tf.linalg.set_diag(normal, ridge + tf.ones_like(squares))
     gamma = column * tf.linalg.solve(normal, column * moments)
-    sums = (
-        tf.matmul(gamma, tf.reshape(difference, [depth, -1]), transpose_a=True)
-        for difference in differences
-    )
-    return [state.F - tf.reshape(difference, tf.shape(state.F)) for difference in sums]
+    newest = state.differences.newest
+    sums = tf.matmul(gamma, tf.reshape(last, [number, -1]), transpose_a=True)
+    _, *left = tf.unstack(state.F - tf.reshape(sums, _shape(newest)))
+    return left
 
 
 def _constants(*values: tf.Tensor) -> list[tf.Tensor]:
@@ -295,20 +273,9 @@ def _either(
     )
 
 
-class _Residual(NamedTuple):
-    """How far sites are from their targets, see :class:`State`."""
-
-    F: tf.Tensor
-    scaled: tf.Tensor
-    norm: tf.Tensor
-    largest: tf.Tensor
-    residual: tf.Tensor
-    mean_square: tf.Tensor
-    first_mean_square: tf.Tensor
-
-
 def accept(
     state: State,
+    looked_back: tf.Tensor,
     fallback: tf.Tensor,
     x: tf.Tensor,
     evaluation: SweepEvaluation,
@@ -317,6 +284,7 @@ def accept(
 ) -> State:
     """Make the state after a proposal that was accepted.
 
+    :param looked_back: See :func:`propose`.
     :param fallback: That of the stage.
     """
     marginals = tf.stack(evaluation.marginals)
@@ -324,16 +292,17 @@ def accept(
     found = _residual(state, x, marginals, evaluation, clipped, solver, features)
     jumped = found.norm > solver.largest_jump * state.norm
     restarted = (state.retry == len(solver.tries) - 1) & ~state.nothing_accepted
-    step, cap = _adapted_steps(state, found, jumped, restarted, solver, features)
+    step, cap = _adapted_steps(
+        state, looked_back, found, jumped, restarted, solver, features
+    )
     remembers = ~(jumped | state.nothing_accepted | restarted)
     remembers &= found.largest < solver.accelerate_below
     dF = found.F - state.F
-    kinds = len(state.differences.last)
+    kinds = state.differences.newest.shape[0]
     newest = [found.scaled - state.scaled, x - state.x + dF, dF][:kinds]
     count = tf.where(remembers, state.differences.count + 1, 0)
     differences = state.differences._replace(count=count, newest=tf.stack(newest))
-    return state._replace(
-        **found._asdict(),
+    return found._replace(
         nothing_accepted=tf.zeros_like(state.nothing_accepted),
         retry=tf.zeros_like(state.retry),
         improper=tf.zeros_like(state.improper),
@@ -355,8 +324,9 @@ def _residual(
     clipped: tf.Tensor,
     solver: Solver,
     features: Features,
-) -> _Residual:
-    """Measure how far the sites x are from their targets.
+) -> State:
+    """Measure how far the sites x are from their targets: the state with what of it
+    says that.
 
     :param clipped: Whether precisions are clipped at 0, as in the net.
     """
@@ -378,7 +348,7 @@ def _residual(
         scaled = tf.stack([evaluation.error[0], scaled[1]])
     (squared_norm,) = _constants(tf.reduce_sum(tf.square(scaled)))
     residual = tf.reduce_max(tf.abs(evaluation.error))
-    return _Residual(
+    return state._replace(
         F=F,
         scaled=scaled,
         norm=tf.sqrt(squared_norm),
@@ -393,7 +363,8 @@ def _residual(
 
 def _adapted_steps(
     state: State,
-    found: _Residual,
+    looked_back: tf.Tensor,
+    found: State,
     jumped: tf.Tensor,
     restarted: tf.Tensor,
     solver: Solver,
@@ -401,7 +372,8 @@ def _adapted_steps(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Adapt the step of each site, and the cap of all.
 
-    :param found: The residual after the step.
+    :param looked_back: See :func:`propose`.
+    :param found: The state with the residual after the step.
     :param jumped: Whether its norm grew too much.
     :param restarted: Whether the last of all tries was taken.
     """
@@ -413,7 +385,7 @@ def _adapted_steps(
         along = tf.reduce_sum(along, axis=0, keepdims=True)
         squares = tf.reduce_sum(squares, axis=0, keepdims=True)
     (all_along,) = _constants(tf.reduce_sum(along, axis=[1, 2], keepdims=True))
-    plain = ~state.nothing_accepted & ~state.accelerates
+    plain = ~(state.nothing_accepted | looked_back)
     turned = along < -0.5 * squares
     if coupled:
         turned &= tf.constant([[[False]], [[True]]])
@@ -427,7 +399,7 @@ def _adapted_steps(
     largest_step = tf.constant(solver.damping, like.dtype)
     if coupled:
         # Where acceleration overshoots, so do the plain steps that follow it.
-        cap = tf.where(jumped & state.accelerates, solver.refused_cap * cap, cap)
+        cap = tf.where(jumped & looked_back, solver.refused_cap * cap, cap)
         from_far = min(solver.damping, solver.cap_from_far)
         is_far = found.first_mean_square > solver.far
         largest_step = _either(is_far, from_far, solver.damping, like)
@@ -437,14 +409,19 @@ def _adapted_steps(
     )
 
 
-def refuse(state: State, evaluation: SweepEvaluation, solver: Solver) -> State:
-    """Make the state after a proposal that was not accepted."""
+def refuse(
+    state: State, looked_back: tf.Tensor, evaluation: SweepEvaluation, solver: Solver
+) -> State:
+    """Make the state after a proposal that was not accepted.
+
+    :param looked_back: See :func:`propose`.
+    """
     smaller = tf.maximum(solver.refused_cap * state.cap, solver.min_cap)
     return state._replace(
         num_rejected=state.num_rejected + 1,
         retry=tf.minimum(state.retry + 1, len(solver.tries) - 1),
         improper=state.improper | ~evaluation.proper,
-        cap=tf.where(state.accelerates, state.cap, smaller),
+        cap=tf.where(looked_back, state.cap, smaller),
         differences=state.differences.forgotten(),
     )
 
@@ -501,9 +478,8 @@ def newton_choice(
         after.norm < (1.0 - solver.newton_sufficient * _newton_part(state)) * state.norm
     )
     is_forward = state.nothing_accepted | (~state.probing & smaller)
-    known = (
-        state.probing & proper
-    )  # the difference of a probe; else the step was too long
+    # The difference of a probe; else the step was too long.
+    known = state.probing & proper
     past = state.differences
     too_long = tf.cast(~known, tf.int32)
     newest = tf.where(known, after.differences.newest, past.newest)

@@ -1,10 +1,11 @@
-r"""The exact regression problem whose posterior and evidence are those of Power EP.
+r"""The regression problem whose exact posterior and evidence equal the posterior and
+evidence of Power EP.
 
 Bui, Yan & Turner (2017), appendix H, corrected: see :doc:`/derivations`. In the
 whitened coordinates :math:`u = L v` the right sides of
 :math:`Wᵀ W = S^{-1} - K_{uu}^{-1}` (which the paper prints the other way round) and
 :math:`Wᵀ \tilde y = S^{-1} m` are G and b, what all sites add to the prior; with
-:math:`G = U \Lambda Uᵀ` that is :math:`W = \Lambda^{1/2} Uᵀ L^{-1}` and
+:math:`G = U \Lambda Uᵀ` this gives :math:`W = \Lambda^{1/2} Uᵀ L^{-1}` and
 :math:`\tilde y = \Lambda^{-1/2} Uᵀ b`.
 """
 
@@ -24,25 +25,26 @@ class SurrogateRegression(NamedTuple):
     """
 
     weights: tf.Tensor
-    """[L, M, M], W of each latent function. A row of zeros is an observation of
-    precision 0.
+    """The weights W of each latent function, [L, M, M]. A row of zeros is an
+    observation of precision 0.
     """
     targets: tf.Tensor  #: [L, M], :math:`\tilde y`.
     log_constant: tf.Tensor
     r"""[], :math:`\log Z - \sum_l \log N(\tilde y_l; 0, W_l K_{uu,l} W_lᵀ + I)`. To
-    have none, multiply weights, targets and the noise's standard deviation by its
-    exponential to the power :math:`-1 / (L M)`: that changes the evidence, and not the
-    posterior.
+    remove this constant, multiply weights, targets and the noise's standard deviation
+    by its exponential to the power :math:`-1 / (L M)`, which changes the evidence but
+    not the posterior.
     """
 
 
 @check_shapes("G: [L, M, M]", "return[0]: [L, M]", "return[1]: [L, M, M]")
 def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Compute how precisely v is known in which directions, beyond the prior.
+    """Compute the directions in which v is known more precisely than under the prior,
+    and the precisions.
 
-    :return: Eigenvalues, not below 0 but for rounding; eigenvectors.
-    :raises ValueError: If G is no sum of observations: no observation with noise leaves
-        a direction with less precision than the prior has.
+    :return: Eigenvalues, which are at least 0 apart from rounding, and eigenvectors.
+    :raises ValueError: If G is not a sum of observations, because some direction has
+        less precision than the prior. An observation with noise never does this.
     """
     values, vectors = tf.linalg.eigh(G)
     largest = tf.reduce_max(tf.abs(values), axis=-1, keepdims=True)
@@ -65,10 +67,10 @@ def informed_directions(G: tf.Tensor, quantity: str) -> tuple[tf.Tensor, tf.Tens
 def surrogate_regression(
     W: tf.Tensor, natural: Natural, log_z: tf.Tensor
 ) -> SurrogateRegression:
-    """Take apart what the sites add to the prior into M observations of each latent
-    function.
+    """Convert the contribution of all sites to M observations of each latent function.
 
-    :param natural: What all sites add: G positive semi-definite, and b in its range.
+    :param natural: The contribution of all sites: G, positive semi-definite, and b in
+        its range.
     :raises ValueError: See :func:`informed_directions`.
     """
     values, vectors = informed_directions(natural.G, "surrogate")

@@ -44,9 +44,8 @@ class _AtFixedPoint(NamedTuple):
     """[], what the rows of this process have in the energy beside the terms of each
     site; or ().
     """
-    factor: (
-        CurvatureFactor | tuple[()]
-    ) = ()  #: By which the means of several classes moved.
+    #: By which the means of several classes moved.
+    factor: CurvatureFactor | tuple[()] = ()
     by_parameters: Sequence[tf.Tensor] = ()
     """Derivatives of the sum of the tilted integrals, at fixed moments, in
     :func:`parameters`.
@@ -64,7 +63,9 @@ def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
     """Compute the prior's moments of f at the rows."""
     X = problem.rows.X
     zeros = tf.zeros_like(sites.nu)
-    variance = problem.latents.prior_variance(problem.parts.variance(X))
+    known = problem.projection
+    of_latents = tf.transpose(known.variance) if known else problem.parts.variance(X)
+    variance = problem.latents.prior_variance(of_latents)
     return RowPrior(zeros + problem.parts.mean(X), zeros + variance)
 
 

@@ -1,3 +1,3 @@
-"""Which single models are tried for a table, how rows that were left out judge them,
+"""The single models that are tried for a table, how left-out rows decide between them,
 and how they are mixed.
 """

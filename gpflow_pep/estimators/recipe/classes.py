@@ -1,22 +1,25 @@
-"""What :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>` does unless a
-setting gives one model: models of known settings, whose probabilities are mixed by rows
-that were left out. Settings of the estimator that all of them can have replace those
-named here; of models that are then alike there is one.
+"""The recipe of :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`, unless a
+setting selects a single model. It trains models with given settings and mixes their
+probabilities; left-out rows choose the weights. If the user sets something that all
+models can have, all models use it instead of the value below. Models that then are the
+same are trained once.
 
-Each component has a Matérn 5/2 kernel whose lengthscales are alike a priori, and
-inducing points that are not trained, so that leave-one-out probabilities are honest:
-one on Yeo-Johnson inputs, and one on standardised inputs, which takes a few steps from
-where the first ended. The first is trained from two starts: lengthscales √D, and a fine
-one if that predicts the rows better. More than two classes have a third one. Where they
-are :data:`~gpflow_pep.tables.grades.GRADES`, or numbers of which one function with
-thresholds has all that the others predict, it is ordinal if that predicts the rows
-better. Else it is RobustMax, of which three labels in a hundred are wrong. The mixture
-is recalibrated.
+Each component has a Matérn 5/2 kernel whose lengthscales are similar a priori. Its
+inducing points are not trained, so that leave-one-out probabilities are not optimistic.
+The first component has Yeo-Johnson inputs. It is trained from lengthscales √D, and also
+from a fine start if that predicts left-out rows better. The second component has
+standardised inputs, and takes a few steps from the end of the first. With more than two
+classes there is a third component. It is ordinal if the classes are
+:data:`~gpflow_pep.tables.grades.GRADES`, or numbers for which one function with
+thresholds predicts as well as the other components, and if the ordinal component
+predicts left-out rows better. Otherwise it is RobustMax with three wrong labels in a
+hundred. The mixture is recalibrated.
 
-Where near rows have more information on labels of two classes than the first one, which
-1000 rows or more show, it stays alone, and predicts from them. From :data:`MANY_ROWS`
-rows on there is one model, whose points are trained. The components of some of the rows
-choose its inputs.
+With two classes and 1000 rows or more, the recipe tests whether near rows have
+information that the first component lacks. If so, this component is the only one, and
+it predicts from near rows. With :data:`MANY_ROWS` rows or more there is one model,
+whose inducing points are trained. Its transform of inputs is chosen by components that
+are trained on some of the rows.
 """
 
 import time
@@ -55,17 +58,18 @@ from .recipe import (
     settings_of_one_model,
 )
 
-#: On 2000 generated rows the log loss of the components less that of one model was
-#: -.019, -.008, -.031 and +.029, in .45 to .79 of the seconds; on 3500 rows -.027 in
-#: 1.24 of them.
+#: On 2000 generated rows the log loss of the components minus the log loss of one model
+#: was -.019, -.008, -.031 and +.029, in .45 to .79 of its time; on 3500 rows it was
+#: -.027 in 1.24 of its time.
 MANY_ROWS = 2500
-#: c of the weights' prior.
+#: The constant c in the prior of the weights.
 PRIOR_WEIGHT = 0.1
-#: The rows that choose inputs there.
+#: The number of rows that choose the transform of inputs if there are many rows.
 SCOUT_ROWS = 400
-#: The held-out log loss with a spread of .7 and of 1 differed by .004 at most on five
-#: generated tables. Without a prior (infinity) it was .04 worse on digits (200 rows, 64
-#: inputs), and with one lengthscale (0) .17 worse where most inputs are noise.
+#: The prior standard deviation of log lengthscales around their mean. The held-out log
+#: loss with .7 and with 1 differed by at most .004 on five generated tables. Without a
+#: prior (infinity) it was .04 worse on digits (200 rows, 64 inputs), and with one
+#: lengthscale (0) it was .17 worse on a table in which most inputs are noise.
 COMMON = ModelSettings(
     kernel="matern52",
     ard=0.7,
@@ -73,31 +77,33 @@ COMMON = ModelSettings(
     alpha=0.5,
     near_rows=0,
 )
-#: The one model of many rows. Its training has a bar if the user wants one.
+#: The only model if there are many rows. Its training shows a progress bar if
+#: ``verbose``.
 MANY = ModelSettings(likelihood="auto", max_iterations=NO_LIMIT, verbose=True)
-#: On 600 rows of two classes and ten inputs 400 points had a log loss of .306 and 150
-#: of .334; of two inputs both had the same.
+#: On 600 rows of two classes and ten inputs the log loss was .306 with 400 points and
+#: .334 with 150 points; with two inputs both were equal.
 POINTS_OF_TWO = 400
 POINTS_OF_MORE = 150
 POINTS_OF_AN_INPUT = 50
-#: Steps of the first component of two classes, and of more, of the second and of the
-#: third. Of ten classes (300 rows, 64 inputs) 15 of the first had a log loss of .324,
-#: 25 of .310 and 42 of .298; of four (600 rows, 15 inputs) 27 of the third had .496 and
-#: 8 .494.
+#: The number of steps of the first component with two classes and with more classes, of
+#: the second, and of the third. With ten classes (300 rows, 64 inputs) 15 steps of the
+#: first component had a log loss of .324, 25 steps .310 and 42 steps .298. With four
+#: classes (600 rows, 15 inputs) 27 steps of the third component had .496 and 8 steps
+#: .494.
 STEPS = 20, 50, 4, 8
-#: Of the normal prior of log s, by which probabilities are recalibrated. On 14
-#: generated tables the log loss falls by .003 and the calibration error from .036 to
-#: .028, with .1 and .4 too.
+#: The standard deviation of the normal prior of log s, with which probabilities are
+#: recalibrated. On 14 generated tables the log loss falls by .003 and the calibration
+#: error from .036 to .028; with .1 and .4 they fall as much.
 SPREAD = 0.2
-#: The variance of the fine start, and the steps from it that are judged. Of functions
-#: with a fine part beside a smooth one (800 rows of three inputs, 200 of two) these
-#: predict the rows left out .016 to .16 nats better than the smooth start does at its
-#: end, in 6 of 6 tables. Log Z would not show it: in 4 of these it is higher from the
-#: smooth start.
+#: The variance of the fine start, and the number of steps from it before it is
+#: compared. On 6 tables of functions with a fine and a smooth part (800 rows of three
+#: inputs, 200 rows of two), these steps predict left-out rows .016 to .16 nats better
+#: than the end from the smooth start in all 6. Log Z would not show this: in 4 tables
+#: it is higher from the smooth start.
 FINE_VARIANCE = 4.0
 STEPS_OF_FINE = 5
-#: Training goes on from there if these are better by so many nats. In five tables of
-#: 200 rows without fine parts the difference is -.004 to .000.
+#: Training continues from the fine start if it is better by this number of nats. On
+#: five tables of 200 rows without fine parts the difference is -.004 to .000.
 CLEARLY = 0.01
 
 #: Names of components by their likelihoods.
@@ -119,7 +125,7 @@ def fit_classes(
     [N, 1].
 
     :param kind: The class of the single models.
-    :param settings: Those of the estimator.
+    :param settings: The settings of the estimator.
     :param classes: The labels, [C].
     :param before: A model from which a warm start begins.
     """
@@ -130,10 +136,11 @@ def fit_classes(
 
 
 class ClassRecipe(Recipe):
-    """What a recipe has while it trains models of classes.
+    """The state of a recipe while it trains models of classes.
 
     :param classes: The labels, [C].
-    :param arguments: Those of :class:`~gpflow_pep.estimators.recipe.recipe.Recipe`.
+    :param arguments: The arguments of
+        :class:`~gpflow_pep.estimators.recipe.recipe.Recipe`.
     """
 
     def __init__(self, classes: AnyNDArray, *arguments: Any) -> None:
@@ -142,7 +149,7 @@ class ClassRecipe(Recipe):
         self.labels: AnyNDArray = self.Y[:, 0].astype(int)  #: Numbers of classes, [N].
 
     def of_some(self, rows: AnyNDArray, seconds: float) -> "ClassRecipe":
-        """Make the recipe of some rows, which may take some seconds."""
+        """Make a recipe for some of the rows, with a time limit in seconds."""
         settings = replace(self.settings, max_seconds=limit_of(seconds))
         X = self.X[rows]
         Y = self.Y[rows]
@@ -152,7 +159,8 @@ class ClassRecipe(Recipe):
 def fit_mixture(recipe: ClassRecipe, only_inputs: bool = False) -> Mixture:
     """Train the components, and mix them.
 
-    :param only_inputs: Whether there are only the two that differ in the inputs.
+    :param only_inputs: Whether to train only the two components that differ in their
+        inputs.
     """
     if len(recipe.X) >= MANY_ROWS:
         return _fit_many(recipe)
@@ -175,8 +183,8 @@ def fit_mixture(recipe: ClassRecipe, only_inputs: bool = False) -> Mixture:
 
 
 def _candidates(recipe: ClassRecipe) -> tuple[ModelSettings, ModelSettings]:
-    """Give the components that differ in the inputs: the second begins where the first
-    ended.
+    """Return the two components that differ in their inputs. The second starts where
+    the first ended.
     """
     several = len(recipe.classes) > 2
     number = min(POINTS_OF_TWO, POINTS_OF_AN_INPUT * (1 + recipe.X.shape[1]))
@@ -192,8 +200,8 @@ def _candidates(recipe: ClassRecipe) -> tuple[ModelSettings, ModelSettings]:
 
 
 def _better_of_two_starts(recipe: ClassRecipe, candidate: ModelSettings) -> Judged:
-    """Train the first component from lengthscales √D; and from the fine start, if a few
-    steps from there predict the left-out rows better.
+    """Train the first component from lengthscales √D; also from the fine start, if a
+    few steps from there predict left-out rows better.
     """
     single = recipe.train(candidate, prepares=False)
     smooth = _judged(recipe, candidate, single, prepares=False)
@@ -256,8 +264,8 @@ def _judged(
 def _more(
     recipe: ClassRecipe, judged: list[Judged], candidate: ModelSettings, place: int = 0
 ) -> list[Judged]:
-    """Train a further component, from where one ended; none if the time is over, or if
-    it fails.
+    """Train a further component, from the end of another one. Return no component if
+    the time is over, or if training fails.
     """
     if recipe.budget.left <= 0.0:
         return []
@@ -270,7 +278,7 @@ def _more(
 
 
 def _name_of(recipe: ClassRecipe, candidate: ModelSettings) -> str:
-    """Word in what a component differs from others."""
+    """Describe how a component differs from the others."""
     if "likelihood" not in recipe.given and candidate.likelihood in NAMES:
         return NAMES[candidate.likelihood]
     if candidate.inputs == "yeo-johnson":
@@ -303,8 +311,8 @@ def _fit_many(recipe: ClassRecipe) -> Mixture:
 
 
 def _near_labels(recipe: ClassRecipe, judged: Judged) -> SingleModel | None:
-    """Let the first component use near rows, if its residuals are alike among them;
-    None: it does not.
+    """Let the first component use near rows if near rows have similar residuals; None
+    if it does not use them.
     """
     main: SingleClassifier = judged.single
     X, Y = map(np.asarray, main.main.data)
@@ -317,8 +325,8 @@ def _near_labels(recipe: ClassRecipe, judged: Judged) -> SingleModel | None:
 
 
 def _another_likelihood(recipe: ClassRecipe, judged: list[Judged]) -> list[Judged]:
-    """Train a component of classes in order if they may have one, or else one in which
-    labels may be wrong.
+    """Train an ordinal component if the classes may have an order, or else a component
+    in which labels may be wrong.
     """
     place = int(np.argmax([each.score for each in judged]))
     best = judged[place]
@@ -344,7 +352,9 @@ def _another_likelihood(recipe: ClassRecipe, judged: list[Judged]) -> list[Judge
 
 
 def _order_of_classes(recipe: ClassRecipe, best: Judged) -> AnyNDArray | None:
-    """Give the places of the classes in their order; None if they may have none."""
+    """Return the places of the classes in their order; None if they do not have an
+    order.
+    """
     order = order_of_labels(recipe.classes)
     if order is None or numbers_of(recipe.classes) is None:
         return order
@@ -375,9 +385,7 @@ def _describe(mixture: Mixture, _: Sequence[Any]) -> str:
 
 
 def _recalibrated(p: AnyNDArray, labels: AnyNDArray) -> Recalibration:
-    """Choose s by probabilities of rows that were left out, [N, C], and the prior of
-    log s.
-    """
+    """Choose s from probabilities of left-out rows, [N, C], and the prior of log s."""
 
     def loss(log_scale: float) -> float:
         powers = Recalibration(None, float(np.exp(log_scale))).probabilities(p)
@@ -391,14 +399,15 @@ def _recalibrated(p: AnyNDArray, labels: AnyNDArray) -> Recalibration:
 
 
 def is_ordinal(probability: AnyNDArray, labels: AnyNDArray, order: AnyNDArray) -> bool:
-    r"""Whether one function and thresholds that all rows share may predict labels as
-    well,
+    r"""Whether one function, with thresholds that all rows share, predicts labels about
+    as well as these probabilities:
 
     .. math:: \operatorname{logit} P_n(y > c) \approx f_n + b_c,
 
-    which row and column means of the left side give: whether the log loss is higher by
-    two standard errors at most. By probabilities [N, C] of other classifiers that is so
-    of 20 of 20 generated tables of grades, and of 1 of 17 others.
+    with f and b from the row and column means of the left side. The result is True if
+    the log loss of this approximation is higher by at most two standard errors. With
+    probabilities [N, C] of other classifiers it is True for 20 of 20 generated tables
+    of grades, and for 1 of 17 other tables.
     """
     eps = np.finfo(float).eps
     rows = np.arange(len(labels))

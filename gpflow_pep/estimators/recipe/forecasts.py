@@ -1,16 +1,16 @@
-"""What :class:`~gpflow_pep.estimators.PEPRegressor` does if an input goes on beyond the
-rows, as the time of a forecast does.
+"""The recipe of :class:`~gpflow_pep.estimators.PEPRegressor` if an input continues
+beyond the rows, such as the time of a forecast.
 
 A component that predicts rows between others well can fail beyond them. So the latest
-fifth of the rows, by that input, is left out, and the components that are trained on
-the others predict it. These predictions decide whether targets are warped, and give the
-weights and the recalibration. Then all components are trained on all rows, from where
-they ended.
+fifth of the rows, in the order of that input, is left out, and the components predict
+it after training on the other rows. These predictions decide whether targets are
+warped, and determine the weights and the recalibration. Training of all components then
+continues on all rows.
 
 That input is standardised and never bent, and a linear function of it is part of each
 component. Up to :data:`~gpflow_pep.estimators.single.regression.EXACT_ROWS` rows the
-components are those of :mod:`gpflow_pep.estimators.recipe.regression`; with more there
-is one, whose inducing inputs are trained.
+components are the same as in :mod:`gpflow_pep.estimators.recipe.regression`; with more
+rows there is one component, whose inducing inputs are trained.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,10 @@ from ..single.model import SingleModel
 from ..single.regression import EXACT_ROWS, SingleRegressor
 from ..single.settings import ModelSettings
 from .mixture import Mixture
-from .recipe import Judged, Recipe
+from .recipe import Judged, Recipe, Rule
 from .regression import (
     BENT,
+    COMPONENTS,
     TRAINED,
     exact_candidates,
     fit_mixture,
@@ -37,20 +38,21 @@ from .regression import (
     rule_of_targets,
 )
 
-#: The share of the rows that judges, and the fewest rows on either side.
+#: The share of the rows that is left out, and the smallest number of rows on either
+#: side.
 LATEST = 0.2
 FEWEST = 4
-#: The share of the seconds that the trainings on the other rows may take.
+#: The share of the time for training without the latest rows.
 SHARE_OF_TRIALS = 0.5
 
 
 def latest_rows(times: AnyNDArray) -> npt.NDArray[np.bool_]:
-    """Find the latest fifth of the rows by their times, [N]; rows of one time are on
-    one side.
+    """Mark the latest fifth of the rows, by their times, [N]. Rows with the same time
+    are on the same side.
     """
     ordered = np.sort(times)
     begin = ordered[int((1.0 - LATEST) * len(times))]
-    if begin == ordered[0]:  # most rows are of the first time
+    if begin == ordered[0]:  # most rows have the first time
         return np.asarray(times > begin)
     return np.asarray(times >= begin)
 
@@ -60,26 +62,28 @@ def fit_forecast(
     X: AnyNDArray,
     Y: AnyNDArray,
     before: SingleModel | None = None,
+    components: Sequence[ModelSettings] = COMPONENTS,
 ) -> Mixture:
-    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them by how
-    they predict the latest rows; as other components if ``time`` is not set, or if too
-    few rows are on one side.
+    """Train the components on rows X [N, D], with targets Y [N, 1], and mix them
+    according to their predictions of the latest rows. If ``time`` is not set, or if too
+    few rows are on one side, any left-out rows decide.
 
-    :param settings: Those of the estimator.
+    :param settings: The settings of the estimator.
     :param before: A model from which a warm start begins.
+    :param components: The exact components.
     """
     if settings.time is None:
-        return fit_mixture(settings, X, Y, before)
+        return fit_mixture(settings, X, Y, before, components=components)
     latest = latest_rows(X[:, settings.time])
     if not FEWEST <= latest.sum() <= len(X) - FEWEST:
-        return fit_mixture(settings, X, Y, before)
+        return fit_mixture(settings, X, Y, before, components=components)
     recipe = Recipe(SingleRegressor, settings, X, Y, before)
     recipe.log.note(
         f"{recipe.size}{recipe.same}: trained on all rows but the latest"
-        f" {latest.sum()}, which judge the models. Mean log density in nats (higher is"
-        " better):"
+        f" {latest.sum()}, which decide between the models. Mean log density in nats"
+        " (higher is better):"
     )
-    candidates = _candidates(recipe)
+    candidates = _candidates(recipe, components)
     count = sum(map(len, candidates.values()))
     seconds = SHARE_OF_TRIALS * recipe.budget.seconds / count
     trials = [
@@ -100,8 +104,26 @@ def fit_forecast(
             f" components are trained on all rows; {recipe.budget.passed:.1f} s."
         )
 
-    rule = rule_of_targets(len(judged), STANDARD_ERRORS)
-    return recipe.mix(judged, Y[latest, 0], rule, describe)
+    return recipe.mix(judged, Y[latest, 0], _rule_of_forecasts(len(judged)), describe)
+
+
+def _rule_of_forecasts(num_components: int) -> Rule:
+    """Make the rule by which forecasts are mixed: it widens them, or leaves them as
+    they are.
+
+    The latest rows show errors a fifth of the rows ahead at most, and errors grow
+    beyond that. On 18 generated series of 150 to 560 rows the mean NLPD of later rows
+    is 1.76 if a recalibration may narrow, and 1.66 if it may not, which gains up to
+    1.40 and loses up to .04; without any it is 1.69.
+    """
+    rule = rule_of_targets(num_components, STANDARD_ERRORS)
+
+    def recalibration(
+        predictions: Sequence[Any], y: AnyNDArray, weights: AnyNDArray
+    ) -> Recalibration:
+        return rule.recalibration(predictions, y, weights).not_narrower()
+
+    return replace(rule, recalibration=recalibration)
 
 
 def _best_variant(
@@ -111,10 +133,10 @@ def _best_variant(
     latest: npt.NDArray[np.bool_],
     seconds: float,
 ) -> Judged:
-    """Train the variants of a component on all but the latest rows, and choose the one
-    that predicts these best.
+    """Train the variants of a component on all but the latest rows, and choose the
+    variant that predicts the latest rows best.
 
-    :param seconds: Of each.
+    :param seconds: The time for each variant.
     """
     trials = []
     for candidate in variants:
@@ -131,9 +153,11 @@ def _best_variant(
     return best
 
 
-def _candidates(recipe: Recipe) -> dict[str, list[ModelSettings]]:
-    """List the variants of each component: with a warp and without one if there is a
-    choice.
+def _candidates(
+    recipe: Recipe, exact: Sequence[ModelSettings]
+) -> dict[str, list[ModelSettings]]:
+    """List the variants of each component: with and without a warp, unless the user set
+    it.
     """
     if len(recipe.X) > EXACT_ROWS:
         plain = recipe.complete(replace(TRAINED, near_rows=0))
@@ -142,7 +166,7 @@ def _candidates(recipe: Recipe) -> dict[str, list[ModelSettings]]:
         return {"trained inducing inputs": variants}
     components: dict[str, list[ModelSettings]] = {}
     tried: list[ModelSettings] = []
-    for candidate in exact_candidates(recipe):
+    for candidate in exact_candidates(recipe, exact):
         if any(candidate.is_like(each) for each in tried):
             continue
         variants = [candidate]

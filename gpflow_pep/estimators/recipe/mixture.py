@@ -28,34 +28,34 @@ class Mixture:
     """
 
     components: tuple[Any, ...]  #: Single models.
-    settings: ModelSettings  #: Those by which the recipe trained it.
+    settings: ModelSettings  #: The settings with which the recipe trained it.
     lines: tuple[str, ...]  #: What was tried and kept, and why.
-    weights: AnyNDArray  #: Of the densities, [K], of sum 1.
-    mean_weights: AnyNDArray  #: Of the means, [K], of sum 1.
-    recalibration: Recalibration | None  #: None: rows were not left out honestly.
+    weights: AnyNDArray  #: The weights of the densities, [K]; their sum is 1.
+    mean_weights: AnyNDArray  #: The weights of the means, [K]; their sum is 1.
+    recalibration: Recalibration | None  #: None if rows were not left out of training.
     #: The normal scores of training rows that :mod:`gpflow_pep.estimators.intervals`
-    #: computes once; None until then.
+    #: computes once; None before that.
     fold_scores: AnyNDArray | None = None
 
     @property
     def heaviest(self) -> SingleModel:
-        """The component of the largest weight."""
+        """The component with the largest weight."""
         heaviest: SingleModel = self.components[int(np.argmax(self.weights))]
         return heaviest
 
     def singles(self) -> Iterator[SingleModel]:
-        """Give the single models."""
+        """Yield the single models."""
         yield from self.components
 
     @property
     def is_one_model(self) -> bool:
-        """Whether predictions are those of one single model."""
+        """Whether the mixture is one single model."""
         return len(self.components) == 1 and self.recalibration is None
 
     @property
     def mixes_outputs(self) -> bool:
         """Whether columns of y are mixtures of common functions."""
-        return any(part.mixes_outputs for part in self.components)
+        return any(single.mixes_outputs for single in self.components)
 
     @cuts_reported()
     def predictive(
@@ -63,38 +63,40 @@ class Mixture:
     ) -> Predictive:
         """Predict y.
 
-        :param known: Known targets of the rows, [N, P], NaN for others.
+        :param known: Known targets of the rows, [N, P], with NaN for unknown ones.
         """
-        return self.mixed([part.predictive(rows, known) for part in self.components])
+        return self.mixed(
+            [single.predictive(rows, known) for single in self.components]
+        )
 
     @cuts_reported()
     def predictive_of_f(self, rows: AnyNDArray) -> Predictive:
         """Predict f."""
-        return self.mixed([part.predictive_of_f(rows) for part in self.components])
+        return self.mixed([single.predictive_of_f(rows) for single in self.components])
 
-    def mixed(self, parts: Sequence[Predictive]) -> Predictive:
+    def mixed(self, predictives: Sequence[Predictive]) -> Predictive:
         """Mix the components' distributions of the same rows."""
         return Predictive.mixed(
-            parts, self.weights, self.mean_weights, self.recalibration
+            predictives, self.weights, self.mean_weights, self.recalibration
         )
 
     def left_out(
         self, copies: AnyNDArray | None = None
     ) -> tuple[Any, Predictive] | None:
         """Return the row numbers of left-out rows, and their predictions; None if a
-        component has left out none.
+        component has not left out any.
 
         :param copies: The number of copies of each training row, [N].
         """
-        judged = [part.left_out(copies) for part in self.components]
+        judged = [single.left_out(copies) for single in self.components]
         if not all(judged):
             return None
         return judged[0][0], self.mixed([prediction for _, prediction in judged])
 
     def probabilities(self, rows: AnyNDArray) -> AnyNDArray:
         """Predict the probability of each class, [N, C]."""
-        parts = [part.probabilities(rows) for part in self.components]
-        return mixed_probabilities(self.weights, parts, self.recalibration)
+        probabilities = [single.probabilities(rows) for single in self.components]
+        return mixed_probabilities(self.weights, probabilities, self.recalibration)
 
     def far_rows(self, rows: AnyNDArray) -> AnyNDArray:
         """Find for each row, [N], whether it is far from the training rows."""
@@ -108,8 +110,8 @@ class Mixture:
             return np.asarray(self.components[0].draws(rows, num_draws, seed))
         random = np.random.default_rng(seed)
 
-        def draw(k: int, number: int) -> AnyNDArray:
-            values = self.components[k].draws(rows, number, seed_of(random))
+        def draw(k: int, size: int) -> AnyNDArray:
+            values = self.components[k].draws(rows, size, seed_of(random))
             return np.moveaxis(values, -1, 0)
 
         mixed = draws_of_mixture(self.weights, num_draws, random, draw)
@@ -118,16 +120,18 @@ class Mixture:
 
 @dataclass(eq=False)
 class ColumnMixture:
-    """Mixtures, and which of them predicts each column of y; the methods are those of
-    :class:`Mixture`.
+    """Mixtures, and the choice of the mixture that predicts each column of y. The
+    methods are the same as in :class:`Mixture`.
     """
 
-    components: tuple[Mixture, ...]  #: Of one column, or of all.
+    components: tuple[Mixture, ...]  #: Mixtures of one column, or of all columns.
     lines: tuple[str, ...]  #: What was tried and kept, and why.
-    places: Sequence[int]  #: The number of the component that predicts a column, [P].
-    #: The number of the component that does so if other targets of the row are known.
+    #: The number of the component that predicts each column, [P].
+    places: Sequence[int]
+    #: The number of the component that predicts each column if other targets of the row
+    #: are known, [P].
     known_places: Sequence[int]
-    recalibration: None = None  #: Components have recalibrations of their own.
+    recalibration: None = None  #: Each component has its own recalibration.
 
     @property
     def weights(self) -> AnyNDArray:
@@ -139,13 +143,15 @@ class ColumnMixture:
 
     @property
     def heaviest(self) -> SingleModel:
-        """The heaviest single model of the component of the largest weight."""
+        """The single model with the largest weight in the component with the largest
+        weight.
+        """
         return self.components[int(np.argmax(self.weights))].heaviest
 
     def singles(self) -> Iterator[SingleModel]:
-        """Give the single models of all components."""
-        for part in self.components:
-            yield from part.singles()
+        """Yield the single models of all components."""
+        for mixture in self.components:
+            yield from mixture.singles()
 
     is_one_model = False
 
@@ -182,8 +188,8 @@ class ColumnMixture:
         return PredictiveOfColumns(tuple(columns))
 
     def by_column(self, compute: Callable[[Mixture], AnyNDArray]) -> AnyNDArray:
-        """Compute values of rows, [N, ...] or [N, P, ...], by the components that
-        predict a column, and take those of each column, [N, P, ...].
+        """Compute values of rows with each component that predicts a column, [N, ...]
+        or [N, P, ...], and select the values of each column, [N, P, ...].
         """
         values = {place: compute(self.components[place]) for place in set(self.places)}
         columns = []
@@ -193,9 +199,11 @@ class ColumnMixture:
         return np.stack(columns, axis=1)
 
     def far_rows(self, rows: AnyNDArray) -> AnyNDArray:
-        """Find rows that are far for all components that predict a column, [N]."""
-        parts = [self.components[place] for place in sorted(set(self.places))]
-        return np.asarray(np.all([part.far_rows(rows) for part in parts], axis=0))
+        """Mark the rows that are far for all components that predict a column, [N]."""
+        mixtures = [self.components[place] for place in sorted(set(self.places))]
+        return np.asarray(
+            np.all([mixture.far_rows(rows) for mixture in mixtures], axis=0)
+        )
 
     def draws(self, rows: AnyNDArray, num_draws: int, seed: int) -> AnyNDArray:
         """Draw y, [N, P, S]; draws of different components are independent."""

@@ -1,4 +1,4 @@
-"""Which recipe models the targets of a regressor: one model, or one of the mixtures."""
+"""The choice of the recipe for the targets of a regressor: one model, or a mixture."""
 
 from collections.abc import Sequence
 
@@ -25,7 +25,7 @@ def fit_numbers(
 ) -> Mixture | ColumnMixture:
     """Train the models of a regressor on rows X [N, D], with targets Y [N, P].
 
-    :param settings: Those of the estimator.
+    :param settings: The settings of the estimator.
     :param names: The names of the columns of y, for descriptions.
     :param before: A model from which a warm start begins.
     """

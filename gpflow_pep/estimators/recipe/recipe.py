@@ -1,9 +1,9 @@
-"""What all recipes share: candidates, a budget of seconds, a log, and how components
+"""The common part of all recipes: candidates, a time budget, a log, and how components
 are trained and mixed.
 
 A recipe may train scouts on some of the rows, which choose between candidates. It
-trains the candidates, judges each by rows that were left out, and mixes them. Recipes
-differ in their lists of candidates, and in the :class:`Rule` by which they are mixed.
+trains the candidates, scores each on left-out rows, and mixes them. Recipes differ in
+their lists of candidates, and in the :class:`Rule` by which they are mixed.
 """
 
 import sys
@@ -29,15 +29,16 @@ from ..single.regression import GAUSSIAN
 from ..single.settings import ModelSettings
 from .mixture import Mixture
 
-#: How rows are judged, for descriptions.
+#: How rows are left out, for descriptions.
 LEFT_OUT = (
     "Each row is predicted from the others. Mean log {} in nats, higher is better:"
 )
 
 
-#: The most steps of a candidate that has no limit of its own.
+#: The number of steps of a candidate without its own limit.
 NO_LIMIT = sys.maxsize
-#: Setting one of these to another value than the default selects a single model.
+#: If one of these has another value than the default, the estimator trains a single
+#: model.
 OF_ONE_MODEL = ("num_inducing", "alpha", "objective", "inducing", "batch_size")
 #: If one of these has another value than the default, all mixed models use it.
 OF_ALL_MODELS = (
@@ -52,8 +53,8 @@ OF_ALL_MODELS = (
 
 
 def settings_of_one_model(settings: ModelSettings) -> dict[str, Any]:
-    """Give the settings of an estimator that select one model, in the place of several
-    that are mixed.
+    """Return the settings of an estimator that select a single model instead of a
+    mixture.
     """
     names = [*OF_ONE_MODEL]
     if settings.kernel != "auto" and not is_exact_kernel(settings.kernel):
@@ -68,7 +69,7 @@ def settings_of_one_model(settings: ModelSettings) -> dict[str, Any]:
 
 
 def settings_of_all_models(settings: ModelSettings) -> dict[str, Any]:
-    """Give the settings that all mixed models use."""
+    """Return the settings that all mixed models use."""
     given = settings.changes(OF_ALL_MODELS)
     if not settings.standardize:
         given["inputs"] = "standard"
@@ -80,26 +81,26 @@ def settings_of_all_models(settings: ModelSettings) -> dict[str, Any]:
 def only_model(single: SingleModel, why: str) -> Mixture:
     """Make the mixture of one trained model.
 
-    :param why: Why there is only one, for descriptions.
+    :param why: Why there is only one model, for descriptions.
     """
     line = f"One model{why}: {single.describe()}"
     return Mixture((single,), single.settings, (line,), np.ones(1), np.ones(1), None)
 
 
 def because_of(named: dict[str, Any]) -> str:
-    """Word the settings that select one model."""
+    """List the settings that select a single model, in words."""
     return f", because of {listed(named)}" if named else ""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A component, and what it predicts of rows that were left out."""
+    """A component, and its predictions of left-out rows."""
 
     name: str
     candidate: ModelSettings
     single: Any
     prediction: Any  #: A distribution of targets, or probabilities of classes, [N, C].
-    log_densities: AnyNDArray  #: Of the targets of these rows, [N].
+    log_densities: AnyNDArray  #: The log densities of the targets of these rows, [N].
 
     @property
     def score(self) -> float:
@@ -109,22 +110,24 @@ class Judged:
 
 @dataclass(frozen=True)
 class Rule:
-    """How components are mixed by their predictions of rows that were left out."""
+    """How components are mixed, according to their predictions of left-out rows."""
 
-    #: c of the prior of the weights, by the number of rows.
+    #: Computes the constant c in the prior of the weights from the number of rows.
     prior_weight: Callable[[int], float]
-    #: The weights of the means, [K], by predictions, targets and the weights.
+    #: Computes the weights of the means, [K], from predictions, targets and the
+    #: weights.
     mean_weights: Callable[[Sequence[Any], AnyNDArray, AnyNDArray], AnyNDArray]
-    #: What makes the mixture right, by predictions, targets and the weights.
+    #: Computes the recalibration from predictions, targets and the weights.
     recalibration: Callable[[Sequence[Any], AnyNDArray, AnyNDArray], Recalibration]
-    #: The line on a component, of its name, mean log density and two weights.
+    #: The line about a component: a format for its name, mean log density and two
+    #: weights.
     line: str
 
 
 class Budget:
-    """The seconds that a recipe may take, from now on.
+    """The time that a recipe may take, in seconds from now on.
 
-    :param seconds: How many; None: any number.
+    :param seconds: The number of seconds; None sets no limit.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -133,19 +136,19 @@ class Budget:
 
     @property
     def passed(self) -> float:
-        """How many have passed."""
+        """The number of seconds that have passed."""
         return time.perf_counter() - self._began
 
     @property
     def left(self) -> float:
-        """How many are left; below 0 if the time is over."""
+        """The number of seconds that are left; negative if the time is over."""
         return self.seconds - self.passed
 
 
 class Log:
     """Lines on what was tried and kept, and why.
 
-    :param is_shown: Whether they are written to stderr too.
+    :param is_shown: Whether lines are also written to stderr.
     """
 
     def __init__(self, is_shown: bool) -> None:
@@ -160,7 +163,7 @@ class Log:
 
 
 class Recipe:
-    """What a recipe has while it trains models of rows.
+    """The state of a recipe while it trains models.
 
     :param kind: The class of the single models.
     :param settings: The settings of the estimator.
@@ -190,16 +193,16 @@ class Recipe:
 
     @property
     def size(self) -> str:
-        """How many rows and inputs there are."""
+        """The number of rows and of inputs, in words."""
         return f"{counted(len(self.X), 'row')}, {counted(self.X.shape[1], 'input')}"
 
     @property
     def same(self) -> str:
-        """The settings of all models; empty without any."""
+        """The settings that all models use, in words; empty if there are none."""
         return f", all models with {listed(self.given)}" if self.given else ""
 
     def complete(self, candidate: ModelSettings) -> ModelSettings:
-        """Give a candidate the settings that all models have, and at most as many steps
+        """Give a candidate the settings that all models use, and at most as many steps
         as the user allows.
         """
         own = self.settings
@@ -225,11 +228,12 @@ class Recipe:
         before: SingleModel | None = None,
         **options: Any,
     ) -> Any:
-        """Train a candidate, which is complete, on some rows or all.
+        """Train a complete candidate on some or all rows.
 
-        :param seconds: The most seconds; None: those that are left.
-        :param before: A component from which it begins; None: the one of the recipe.
-        :param options: What ``fit`` of the single model takes beside these.
+        :param seconds: The time limit; None uses the time that is left.
+        :param before: A component where training starts; None selects the one of the
+            recipe.
+        :param options: Other arguments of ``fit`` of the single model.
         """
         seconds = self.budget.left if seconds is None else seconds
         single = self.kind(replace(candidate, max_seconds=limit_of(seconds)))
@@ -260,10 +264,12 @@ class Recipe:
         rule: Rule,
         describe: Callable[[Mixture, Sequence[Any]], str],
     ) -> Mixture:
-        """Mix components by rows that were left out, which recalibrate the mixture.
+        """Mix components with weights from left-out rows, and recalibrate the mixture
+        on these rows.
 
-        :param targets: Of these rows, [N].
-        :param describe: Makes the last line, of the mixture and the predictions.
+        :param targets: The targets of the left-out rows, [N].
+        :param describe: A function that writes the last line from the mixture and the
+            predictions.
         """
         densities = np.stack([each.log_densities for each in judged])
         predictions = [each.prediction for each in judged]
@@ -284,8 +290,8 @@ class Recipe:
     def alone(
         self, single: SingleModel, recalibration: Recalibration | None = None
     ) -> Mixture:
-        """Make a mixture of one component; not recalibrated where no row was left out
-        honestly.
+        """Make a mixture of one component. It is not recalibrated if no rows were left
+        out of training.
         """
         one = np.ones(1)
         lines = tuple(self.log.lines)
@@ -293,5 +299,5 @@ class Recipe:
 
 
 def limit_of(seconds: float) -> float | None:
-    """Give the limit of seconds that are left; None if they are infinite."""
+    """Return the time that is left as a limit; None if it is infinite."""
     return seconds if np.isfinite(seconds) else None

@@ -1,36 +1,40 @@
-"""What :class:`~gpflow_pep.estimators.PEPRegressor` does unless a setting gives one
-model: several models of known settings, each of which leaves rows out honestly, and a
-rule that mixes them. Settings of the estimator that all of them can have replace those
-named here; of models that are then alike there is one.
+"""The recipe of :class:`~gpflow_pep.estimators.PEPRegressor`, unless a setting selects
+a single model. It trains several models with given settings, scores each on rows that
+were left out of training, and mixes them. If the user sets something that all models
+can have, all models use it instead of the value below. Models that then are the same
+are trained once.
 
 Up to :data:`~gpflow_pep.estimators.single.regression.EXACT_ROWS` rows the components
-are exact Gaussian processes (``inducing="rows"``): one with an additive kernel on
-Yeo-Johnson inputs, whose noise varies with the inputs and whose targets are warped, and
-two plain ones on standardised inputs, with a squared exponential and a Matérn 5/2
-kernel. On 30 tables, generated and scikit-learn's, of 60 to 450 rows the first two are
-.023 ± .008 nats a row and 3 ± 1.4% of RMSE better than the first with its plain form;
-on 38 others the third gains .018 ± .015 nats and .3 ± .1% of RMSE, others less.
-Leave-one-out densities are honest where inducing inputs are not trained: those of
-trained ones are .2 nats a row too good.
+are exact Gaussian processes (``inducing="rows"``): the full component has an additive
+kernel on Yeo-Johnson inputs, noise that varies with the inputs, and warped targets; two
+plain components have standardised inputs, with a squared exponential and a Matérn 5/2
+kernel. On 30 tables, generated and from scikit-learn, of 60 to 450 rows the first two
+components are .023 ± .008 nats a row and 3 ± 1.4% of RMSE better than the first with
+its plain form. On 38 other tables the third component gains .018 ± .015 nats and .3 ±
+.1% of RMSE, and other components gain less. Leave-one-out densities are not optimistic
+if inducing inputs are not trained; with trained inducing inputs they are .2 nats a row
+too good.
 
-The last is trained from two starts; where the fine one ends better the others start
-from there (:func:`~gpflow_pep.estimators.single.exact.start_after`). With more rows as
-many random ones choose between both starts, and then the first and the last are trained
-on :data:`~gpflow_pep.estimators.single.regression.SCOUT_ROWS`. Up to
-:data:`EXACT_BY_SCOUT` rows the one that predicts others better goes on with all for
-:data:`FEW_STEPS` steps. Beyond, there is the model whose inducing inputs are trained,
-with as many points and near rows as pay, and the transforms if an exact Matérn 5/2
-gains by them alone. (On 13 generated tables of 3000 rows that is .003 nats from the
-better choice at most.) A fifth of the rows, at most 1000, is left out of its training,
-judges all that, and is given to it afterwards. (400 fixed points are .001 to .50 nats
-worse on three tables.)
+The Matérn component is trained from two starts; if the fine start ends better, the
+other components start from there
+(:func:`~gpflow_pep.estimators.single.exact.start_after`). With more rows, a random
+choice of EXACT_ROWS rows decides between both starts, and then the full and the Matérn
+component are trained on :data:`~gpflow_pep.estimators.single.regression.SCOUT_ROWS`
+rows. Up to :data:`EXACT_BY_SCOUT` rows, the component that predicts other rows better
+is trained on all rows for :data:`FEW_STEPS` steps. With more rows there is a model with
+trained inducing inputs. It adds points and near rows as long as that improves
+predictions, and it transforms inputs and targets if that improves an exact Matérn 5/2
+model. (On 13 generated tables of 3000 rows this is at most .003 nats from the better
+choice.) A fifth of the rows, at most 1000, is left out of its training and decides all
+this; these rows are added to the model afterwards. (400 fixed points are .001 to .50
+nats worse on three tables.)
 
-One model of several columns of y is :data:`COLUMNS`, with white noise that the columns
+The model of several columns of y is :data:`COLUMNS`, with white noise that the columns
 of a row share; with more than :data:`EXACT_BY_SCOUT` rows it is trained for
 :data:`COLUMN_STEPS` steps. :mod:`gpflow_pep.estimators.recipe.columns` chooses between
 it and models of each column.
 
-The rows that are left out give the weights of the densities
+The left-out rows determine the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
 (:func:`~gpflow_pep.training.choosing.combining.weights_of_means`), and the mixture's
 :class:`~gpflow_pep.distributions.Recalibration`.
@@ -68,27 +72,30 @@ from .recipe import (
     Rule,
 )
 
-#: The most rows of the exact model after a scout, its steps, and for how many
-#: evaluations there must be time: by that of a scout, and the cube of the rows.
+#: The largest number of rows of the exact model after a scout, the number of its steps,
+#: and the number of evaluations for which there must be time. The time of an evaluation
+#: is estimated from the scout, and grows with the cube of the rows.
 EXACT_BY_SCOUT = 2500
 FEW_STEPS = 8
 EVALUATIONS = 12
-#: The most between warped targets of unit scale: 5 to 16 on six tables, 280 with Cauchy
-#: noise; a scout of zeros warps others up to 1e40, one of 300 log-normal targets 5000
-#: up to 4e7.
+#: The largest range of warped targets of unit scale. It is 5 to 16 on six tables, and
+#: 280 with Cauchy noise. A scout that has only zeros warps other targets up to 1e40; a
+#: scout of 300 log-normal targets warps 5000 others up to 4e7.
 WIDEST = 1e3
-#: c of the weights' prior. On the 30 tables above .01 and .1 are .000 and .002 nats
-#: worse.
+#: The constant c in the prior of the weights. On the 30 tables above .01 and .1 are
+#: .000 and .002 nats worse.
 PRIOR_WEIGHT = 0.03
-#: Few rows do not show which component is better: c is this many rows over theirs at
-#: least. (With .03 three rows give .98 to one.) On 46 data sets of 23 known processes
-#: the mean log density is .04, .04 and .02 better by it at 5, 10 and 20 rows.
+#: Few rows do not show which component is better, so c is at least this number divided
+#: by the number of rows. (With c = .03, three rows give one component a weight of .98.)
+#: On 46 data sets of 23 known processes this improves the mean log density by .04, .04
+#: and .02 at 5, 10 and 20 rows.
 PRIOR_ROWS = 3.0
-#: The most inputs of the additive kernel; with more there is only the Matern 5/2.
+#: The largest number of inputs of the additive kernel; with more inputs it is only the
+#: Matérn 5/2 kernel.
 ADDITIVE_INPUTS = 20
-#: The steps of the full component and of the plain ones. On the 33 tables of
-#: :mod:`gpflow_pep.estimators.single.exact` more steps, 80 and any number, are .002 and
-#: .001 worse.
+#: The number of steps of the full component and of the plain components. On the 33
+#: tables of :mod:`gpflow_pep.estimators.single.exact` more steps are worse: 80 and any
+#: number of them by .002 and .001.
 FULL_STEPS = 50
 PLAIN_STEPS = 15
 FULL = ModelSettings(
@@ -111,12 +118,13 @@ ROUGH = replace(
 SMOOTH = replace(ROUGH, kernel="rbf")
 #: The exact components.
 COMPONENTS = FULL, SMOOTH, ROUGH
-#: With 3000 rows 60 steps are .04 nats worse, and 140 converge.
+#: The number of steps of a model of several columns with many rows. With 3000 rows 60
+#: steps are .04 nats worse, and 140 steps converge.
 COLUMN_STEPS = 150
-#: The model of several columns: at alpha 1 what the columns of a row share is exact. On
-#: two tables of 400 rows 50 points are .03 and .01 nats worse than 100, and 200 no
-#: better. On eleven tables of 100 to 426 rows, eight of them generated, warps gain .10
-#: nats a target, and lose .03 at most.
+#: The model of several columns. At alpha 1, noise that the columns of a row share is
+#: treated exactly. On two tables of 400 rows 50 points are .03 and .01 nats worse than
+#: 100 points, and 200 points are not better. On eleven tables of 100 to 426 rows, eight
+#: of them generated, warps gain .10 nats per target on average and lose at most .03.
 COLUMNS = replace(
     ROUGH,
     inputs="yeo-johnson",
@@ -125,8 +133,8 @@ COLUMNS = replace(
     num_inducing=100,
     max_iterations=NO_LIMIT,
 )
-#: The model whose inducing inputs are trained, and the transforms that it may have. Its
-#: training has a bar if the user wants one.
+#: The model with trained inducing inputs, without and with transforms. Its training
+#: shows a progress bar if ``verbose``.
 TRAINED = ModelSettings(
     kernel="rbf",
     noise="constant",
@@ -142,13 +150,13 @@ KERNEL_WORDS = {
     "rbf": "squared exponential",
     "matern52": "Matern",
 }
-#: The line of a component that is mixed, and of one alone.
+#: The line about a component of a mixture, and about a single component.
 LINE = "{}: {:.3f}; weight {:.2f} in the density, {:.2f} in the mean."
 LINE_ALONE = "{}; mean log density of left-out rows: {:.3f}."
 
 
 def name_of(candidate: ModelSettings) -> str:
-    """Word in what a component differs from others."""
+    """Describe how a component differs from the others."""
     words = [KERNEL_WORDS[str(candidate.kernel)]]
     if candidate.inputs == "yeo-johnson":
         words.append("Yeo-Johnson inputs")
@@ -159,18 +167,25 @@ def name_of(candidate: ModelSettings) -> str:
     return ", ".join(words)
 
 
-def exact_candidates(recipe: Recipe) -> list[ModelSettings]:
-    """List the exact components, with the settings that all of them have."""
+def exact_candidates(
+    recipe: Recipe, components: Sequence[ModelSettings] = COMPONENTS
+) -> list[ModelSettings]:
+    """List the exact components, with the settings that all models use."""
     has_parts = recipe.X.shape[1] <= ADDITIVE_INPUTS and recipe.settings.standardize
-    full = FULL if has_parts else replace(FULL, kernel="matern52")
-    return [recipe.complete(each) for each in (full, *COMPONENTS[1:])]
+    candidates = []
+    for component in components:
+        if component.kernel == "additive" and not has_parts:
+            component = replace(component, kernel="matern52")
+        candidates.append(recipe.complete(component))
+    return candidates
 
 
 def rule_of_targets(num_components: int, margin: float = 0.0, D: int = 0) -> Rule:
     """Make the rule by which distributions of targets are mixed.
 
-    :param margin: In standard errors, by which the scale of a recalibration is wider.
-    :param D: How many inputs there are.
+    :param margin: The number of standard errors that is added to the scale of a
+        recalibration.
+    :param D: The number of inputs.
     """
 
     def mean_weights(
@@ -199,23 +214,26 @@ def fit_mixture(
     Y: AnyNDArray,
     before: SingleModel | None = None,
     *,
+    components: Sequence[ModelSettings] = COMPONENTS,
     column_steps: int | None = None,
     warps: AnyNDArray | None = None,
 ) -> Mixture:
     """Train the components on rows X [N, D], with targets Y [N, 1], and mix them; or
-    one model of targets [N, P].
+    train one model of targets [N, P].
 
-    :param settings: Those of the estimator.
+    :param settings: The settings of the estimator.
     :param before: A model from which a warm start begins.
-    :param column_steps: The most steps of a model of several columns; None: those of
-        the estimator, or :data:`COLUMN_STEPS` with many rows.
+    :param components: The exact components, up to :data:`EXACT_ROWS` rows; the last one
+        is trained first.
+    :param column_steps: The largest number of steps of a model of several columns. None
+        selects the number of the estimator, or :data:`COLUMN_STEPS` with many rows.
     :param warps: Skew and tails of each of several columns, [P, 2], if known.
     """
     recipe = Recipe(SingleRegressor, settings, X, Y, before)
     if Y.shape[1] > 1:
         return _model_columns(recipe, column_steps, warps)
     if len(X) <= EXACT_ROWS:
-        trained = _train_exact(recipe)
+        trained = _train_exact(recipe, components)
     elif recipe.budget.seconds < LEAST_SECONDS:
         recipe.log.note(
             f"{recipe.size}{recipe.same}, {recipe.budget.seconds:g} s: one model,"
@@ -253,20 +271,22 @@ def _model_columns(
 def _train_points(
     recipe: Recipe, candidate: ModelSettings, start: Hyperparameters | None = None
 ) -> tuple[str, ModelSettings, SingleRegressor]:
-    """Train the model whose inducing inputs are trained."""
+    """Train the model with trained inducing inputs."""
     candidate = recipe.complete(candidate)
     single = recipe.train(candidate, start=start)
     return single.describe()[:-1], candidate, single
 
 
-def _train_exact(recipe: Recipe) -> list[tuple[str, ModelSettings, SingleRegressor]]:
+def _train_exact(
+    recipe: Recipe, components: Sequence[ModelSettings]
+) -> list[tuple[str, ModelSettings, SingleRegressor]]:
     """Train several exact models of all rows, as many as the time allows."""
     left_out = LEFT_OUT.format("density")
     recipe.log.note(f"{recipe.size}{recipe.same}: exact Gaussian processes. {left_out}")
-    *others, rough = exact_candidates(recipe)
-    matern = recipe.train(rough)
-    start = _start_after(matern)
-    trained = [(name_of(rough), rough, matern)]
+    *others, candidate = exact_candidates(recipe, components)
+    single = recipe.train(candidate)
+    start = _start_after(single)
+    trained = [(name_of(candidate), candidate, single)]
     for candidate in others:
         is_new = not any(candidate.is_like(each) for _, each, _ in trained)
         if is_new and recipe.budget.left > 0.0:
@@ -276,7 +296,9 @@ def _train_exact(recipe: Recipe) -> list[tuple[str, ModelSettings, SingleRegress
 
 
 def _start_after(single: Any) -> Hyperparameters | None:
-    """Give where components start after the first one; None: each finds its own."""
+    """Return the start of the components after the first one; None if each component
+    finds its own start.
+    """
     if not single.settings.standardize:
         return None
     return start_after(single.hyperparameters(), single.record)
@@ -285,8 +307,8 @@ def _start_after(single: Any) -> Hyperparameters | None:
 def _train_after_scouts(
     recipe: Recipe,
 ) -> list[tuple[str, ModelSettings, SingleRegressor]]:
-    """Let exact models of some rows choose transforms, and train one model of all: an
-    exact one if there is time for it.
+    """Choose transforms with exact models of some rows, and train one model on all
+    rows: an exact model if there is time for it.
     """
     order = np.random.default_rng(0).permutation(len(recipe.X))
     full, _, rough = exact_candidates(recipe)
@@ -326,7 +348,7 @@ def _scout(
     rows: AnyNDArray,
     start: Hyperparameters | None = None,
 ) -> Any:
-    """Train a candidate on some rows, in a share of the time that is left."""
+    """Train a candidate on some rows, in a share of the remaining time."""
     seconds = SCOUT_SHARE * recipe.budget.left
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -334,8 +356,8 @@ def _scout(
 
 
 def _has_time_for_exact(recipe: Recipe, scout: Any) -> bool:
-    """Whether an exact model of all rows is small enough, and in time by the speed of
-    one of some rows.
+    """Whether an exact model of all rows is small enough and there is time for it,
+    judging by the speed of a scout.
     """
     if len(recipe.X) > EXACT_BY_SCOUT:
         return False
@@ -350,8 +372,8 @@ def _is_better(
     plain: tuple[Any, ModelSettings],
     order: AnyNDArray,
 ) -> bool:
-    """Compare a scout with transforms with a plain one, on rows none of which is a copy
-    of theirs.
+    """Return whether a scout with transforms is better than a plain scout, on rows that
+    are not copies of the scouts' rows.
     """
     rows = order[:SCOUT_ROWS]
     others = order[SCOUT_ROWS : 3 * SCOUT_ROWS]
@@ -390,7 +412,7 @@ def _mix(
         judged.append(Judged(name, candidate, single, prediction, densities))
     rule = rule_of_targets(len(judged))
     if len(y) == len(recipe.X):
-        # A scale by rows that training has seen needs a margin.
+        # A scale that is computed from training rows needs a margin.
         D = recipe.X.shape[1]
         rule = rule_of_targets(len(judged), STANDARD_ERRORS, D)
 

@@ -1,3 +1,3 @@
-"""One model, trained with known settings: its parts, units, training and
+"""One model, trained with given settings: its parts, units, training and
 predictions.
 """

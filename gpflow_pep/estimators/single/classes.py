@@ -1,4 +1,4 @@
-"""One model of classes that is trained with known settings, and its probabilities."""
+"""One model of classes, trained with given settings, and its probabilities."""
 
 import copy
 import warnings
@@ -34,7 +34,7 @@ class SingleClassifier(SingleModel):
     """One model of classes that is trained with known settings.
 
     Targets are the numbers of classes from 0 to C - 1, and probabilities are in the
-    order of these numbers, whatever the order of the model's own classes is.
+    order of these numbers, even if the model has its classes in another order.
     """
 
     def fit(
@@ -105,19 +105,20 @@ class SingleClassifier(SingleModel):
     def probabilities(self, rows: AnyNDArray) -> AnyNDArray:
         """Predict the probability of each class, [N, C]."""
         X = self.in_units(rows)
-        parts, weights = self.mixture_in_numpy()
-        if parts:
-            return predict_probabilities(parts, weights, X)[:, self.columns]
+        components, weights = self.mixture_in_numpy()
+        if components:
+            return predict_probabilities(components, weights, X)[:, self.columns]
         (probability,) = self.predicted(X, self.posterior.predict_probabilities)
-        # Rounding of the integrals leaves sums that differ from 1 by some 1e-9.
+        # Integrals are rounded, so sums differ from 1 by about 1e-9.
         probability = probability / probability.sum(axis=1, keepdims=True)
         return np.asarray(probability[:, self.columns])
 
     def after_few_steps(
         self, lengthscale: float, variance: float, steps: int, end: float
     ) -> "SingleClassifier":
-        """Copy the trained model, and train the copy for a few steps from a kernel of
-        one lengthscale and a variance, until ``time.perf_counter`` is past an end.
+        """Copy the trained model, and train the copy for a few steps, until
+        ``time.perf_counter`` is past an end. Its kernel starts with the given
+        lengthscale and variance. The copy is not prepared for predictions.
         """
         other = copy.copy(self)
         model = copy_of(self.main)
@@ -145,11 +146,11 @@ class SingleClassifier(SingleModel):
     def left_out(
         self, copies: AnyNDArray | None = None, moves_sites: bool = True
     ) -> AnyNDArray:
-        """Compute the probabilities of classes in each training row, given all others,
-        [N, C].
+        """Compute the probabilities of the classes of each training row, given all
+        other rows, [N, C].
 
-        :param copies: How many rows are copies of each, [N]: their sites are alike, and
-            all of them are removed.
+        :param copies: The number of copies of each row, itself included, [N]. Copies
+            have the same site, and all of them are removed.
         :param moves_sites: Whether the sites of the other rows change without the row,
             which takes longer.
         """
@@ -168,7 +169,8 @@ class SingleClassifier(SingleModel):
         p = np.asarray(
             class_probabilities(model.likelihood, X, *moments, self.num_classes)
         )
-        # Where a site is too precise to be removed nothing is known of the row.
+        # If a site is too precise to be removed, all classes of the row get the same
+        # probability.
         p = np.nan_to_num(p, nan=0.0) + np.finfo(p.dtype).eps
         return np.asarray(p / np.sum(p, axis=1, keepdims=True))[:, self.columns]
 
@@ -179,9 +181,11 @@ class SingleClassifier(SingleModel):
         return takes_near_labels(self.settings.kernel, self.make_likelihood())
 
     def trying_near_labels(self, max_iterations: int) -> "SingleClassifier":
-        """Copy the trained model, and let predictions use near rows if that is better.
+        """Copy the trained model, and let predictions use near rows if they are then
+        better.
 
-        :param max_iterations: The most steps of the training for near rows.
+        :param max_iterations: The largest number of steps of the training for near
+            rows.
         """
         other = copy.copy(self)
         other.settings = replace(

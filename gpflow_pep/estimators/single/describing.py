@@ -1,4 +1,4 @@
-"""GPflow's objects as JSON and arrays, and back, without pickle."""
+"""Conversion of GPflow's objects to JSON and arrays, and back, without pickle."""
 
 import inspect
 import sys
@@ -20,9 +20,9 @@ from ...inducing_variables import BlurredInducingPoints
 from ...models.arguments import VariationalParameter
 from ...scoring.stored import Reader, is_parameter
 
-#: Objects are made of public classes of these modules, and of classes of other modules
-#: that derive from ``gpflow.base.Module`` and are imported already; loading imports
-#: none.
+#: Loading makes objects of public classes of these modules, and of classes of other
+#: modules that derive from ``gpflow.base.Module`` and are already imported. It does not
+#: import modules.
 MODULES: tuple[ModuleType, ...] = (
     gpflow.kernels,
     gpflow.likelihoods,
@@ -31,15 +31,15 @@ MODULES: tuple[ModuleType, ...] = (
     likelihoods,
     inducing_variables,
 )
-#: Links of likelihoods, which are described by their names.
+#: Links of likelihoods. They are described by their names.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "inv_probit": inv_probit,
     "exp": tf.exp,
     "sigmoid": tf.sigmoid,
     "softplus": tf.nn.softplus,
 }
-#: Transforms and priors of parameters, which are described by the names of their
-#: classes, and the arguments.
+#: Transforms and priors of parameters. They are described by the names of their classes
+#: and their arguments.
 _BIJECTORS = (
     "Ascending",
     "Chain",
@@ -70,10 +70,10 @@ PROBABILITY: dict[str, Any] = {
 }
 #: Arguments of bijectors and distributions that do not change what they compute.
 _LEFT_OUT = ("name", "validate_args", "parameters", "allow_nan_stats")
-#: Attributes that constructors make of arguments, which are compared, or that
-#: TensorFlow keeps.
+#: Attributes that are not compared: constructors make them from arguments, which are
+#: compared, or TensorFlow adds them.
 _INTERNAL = ("_self_", "_name", "_tf_", "_keras_")
-#: What is compared by its value.
+#: Types that are compared by value.
 _VALUES = (
     *(bool, int, float, str, slice, type(None)),
     *(np.ndarray, tf.Tensor, tf.Variable),
@@ -85,7 +85,7 @@ Described = Any
 class Describer:
     """Describe objects as JSON; their arrays are collected in ``arrays``.
 
-    :param values: Whether of parameters only their values are described, for
+    :param values: Whether to describe only the values of parameters, for
         :class:`~gpflow_pep.scoring.stored.Reader`.
     """
 
@@ -117,12 +117,14 @@ class Describer:
     def _collection(self, value: Any, label: str) -> Described:
         """Describe a named tuple, another tuple or a list."""
         if hasattr(value, "_asdict"):
-            parts = value._asdict().items()
-            return {name: self(part, f"{label}.{name}") for name, part in parts}
-        return [self(part, f"{label}[{i}]") for i, part in enumerate(value)]
+            fields = value._asdict().items()
+            return {name: self(item, f"{label}.{name}") for name, item in fields}
+        return [self(item, f"{label}[{i}]") for i, item in enumerate(value)]
 
     def _of_tensorflow(self, value: Any, label: str) -> Described:
-        """Describe a link, a bijector or a distribution that has a name here."""
+        """Describe a link, a bijector or a distribution that is listed in this
+        module.
+        """
         for name, function in FUNCTIONS.items():
             if value is function:
                 return {"function": name}
@@ -139,17 +141,17 @@ class Describer:
 
     def _array(self, value: AnyNDArray, label: str) -> Described:
         if value.dtype == object or value.dtype.kind == "T":
-            words = value.tolist()
-            if value.ndim != 1 or not all(isinstance(word, str) for word in words):
+            texts = value.tolist()
+            if value.ndim != 1 or not all(isinstance(word, str) for word in texts):
                 raise cannot_save(
                     label, "an array of objects", "an array of numbers, or of words"
                 )
-            return {"words": words}
+            return {"words": texts}
         if value.dtype.kind not in "biufU":
             raise cannot_save(label, f"an array of {value.dtype}", "numbers or words")
         if value.dtype.kind == "f" and not np.all(np.isfinite(value)):
             raise cannot_save(label, "NaN or infinity", "finite numbers")
-        # Components share their rows, which are written once.
+        # Components share their rows. They are written once.
         same = (k for k, v in self.arrays.items() if v.dtype == value.dtype)
         equal = (k for k in same if np.array_equal(self.arrays[k], value))
         key = next(equal, str(len(self.arrays)))
@@ -157,23 +159,21 @@ class Describer:
         return {"array": key}
 
     def _described_once(self, value: Any, label: str) -> Described:
-        """Describe an object, or refer to an earlier description of it: it may be
-        shared.
-        """
+        """Describe an object, or refer to its earlier description if it is shared."""
         if id(value) in self._known:
             return {"ref": self._known[id(value)][0]}
-        number = len(self._known)
-        self._known[id(value)] = number, value
+        place = len(self._known)
+        self._known[id(value)] = place, value
         describe = self._parameter if isinstance(value, Parameter) else self._object
-        return {"number": number, **describe(value, label)}
+        return {"number": place, **describe(value, label)}
 
     def _parameter(self, value: Parameter, label: str) -> dict[str, Described]:
         if type(value) not in (Parameter, VariationalParameter):
             raise cannot_save(label, _name(value), "a gpflow.Parameter")
         if self._values:
             return {"value": self._array(value.numpy(), label)}
-        # Not the constrained values: they do not come back to the last digit, and where
-        # Kuu is ill-conditioned predictions would differ by more.
+        # Constrained values would not be restored to the last digit, and if Kuu is
+        # ill-conditioned, predictions would differ by more than that.
         return {
             "unconstrained": self._array(value.unconstrained_variable.numpy(), label),
             "transform": self(value.transform, f"{label}.transform"),
@@ -190,7 +190,7 @@ class Describer:
         path = "" if module is None else f"{module.__name__}.{name}"
         if "." in name or not path or _class_of(path) is not kind:
             raise cannot_save(
-                label, f"a {_name(value)}", "a class that has a name in its module"
+                label, f"a {_name(value)}", "a class that its module has by this name"
             )
         parameters = {n: p for n, p in vars(value).items() if isinstance(p, Parameter)}
         described = {n: self(p, f"{label}.{n}") for n, p in parameters.items()}
@@ -210,8 +210,8 @@ class Describer:
 
 
 class Loader(Reader):
-    """Construct objects from their descriptions; only of the classes that are named
-    here.
+    """Construct objects from their descriptions, only of the classes listed in this
+    module.
     """
 
     def _dictionary(self, described: dict[str, Described]) -> Any:
@@ -245,7 +245,7 @@ class Loader(Reader):
 
         def construct(value: Callable[[Parameter], AnyNDArray]) -> Module:
             arguments = {
-                # A value is replaced below.
+                # The values of parameters are replaced below.
                 name: value(parameters[part["value_of"]])
                 if is_parameter(part)
                 else self(part)
@@ -257,8 +257,8 @@ class Loader(Reader):
         try:
             constructed = construct(lambda parameter: parameter.numpy()[()])
         except Exception as error:
-            # Constructors refuse some values at the very edge of a domain, which
-            # training reaches.
+            # Training can reach values at the very edge of a domain, which constructors
+            # refuse.
             try:
                 constructed = construct(_inside_domain)
             except Exception:
@@ -271,10 +271,10 @@ class Loader(Reader):
 
 
 def _class_of(path: str) -> type[Module] | None:
-    """Find a class by its name; None where none is imported that objects may be made
-    of.
+    """Find a class by its name. None if the module has no class of this name of which
+    objects may be made.
 
-    :raises ModuleNotFoundError: If its module is not imported.
+    :raises ModuleNotFoundError: If the module of the class is not imported.
     """
     home, _, name = path.rpartition(".")
     if home not in sys.modules:
@@ -287,7 +287,7 @@ def _class_of(path: str) -> type[Module] | None:
 
 
 def cannot_save(label: str, got: Any, expected: str) -> ValueError:
-    """Make the error for something that loading could not give back as it is."""
+    """Make the error for an object that loading could not restore unchanged."""
     expected = (
         f"{expected}, because only objects that can be loaded unchanged are saved"
     )
@@ -297,8 +297,8 @@ def cannot_save(label: str, got: Any, expected: str) -> ValueError:
 def check_same(
     loaded: Any, original: Any, label: str, seen: frozenset[int] = frozenset()
 ) -> None:
-    """Refuse to save an object that loading would change; ``seen`` are those it is a
-    part of.
+    """Refuse to save an object that loading would change. ``seen`` has the objects that
+    contain it.
     """
     if id(original) in seen:
         return
@@ -323,8 +323,8 @@ def check_same(
 
 
 def _parts_of(value: Any) -> dict[str, Any]:
-    """Find what has to be the same in two objects, by how it is written after the
-    object's name.
+    """Find the parts that have to be the same in two objects. The key of a part is how
+    code writes it after the name of the object.
     """
     if isinstance(value, (list, tuple)):
         return {f"[{place}]": part for place, part in enumerate(value)}
@@ -341,24 +341,24 @@ def _parts_of(value: Any) -> dict[str, Any]:
 
 
 def _signature(kind: type) -> dict[str, inspect.Parameter]:
-    """Find the arguments of a constructor; kernels pass active_dims on to their base
-    class.
+    """Find the arguments of a constructor. Kernels also have active_dims, an argument
+    of their base class.
     """
     arguments = dict(inspect.signature(kind).parameters)
-    others = [
+    required = [
         n for n, p in arguments.items() if p.kind is inspect.Parameter.VAR_KEYWORD
     ]
-    for name in others:
+    for name in required:
         del arguments[name]
-    if others and issubclass(kind, gpflow.kernels.Kernel):
+    if required and issubclass(kind, gpflow.kernels.Kernel):
         active_dims = inspect.signature(gpflow.kernels.Kernel).parameters["active_dims"]
         arguments["active_dims"] = active_dims
     return arguments
 
 
 def _inside_domain(parameter: Parameter) -> AnyNDArray:
-    """Give a value that constructors accept: at the very edge of its domain they refuse
-    some.
+    """Return a value that constructors accept, because they refuse some values at the
+    very edge of a domain.
     """
     transform: Any = parameter.transform
     return np.asarray(
@@ -367,7 +367,9 @@ def _inside_domain(parameter: Parameter) -> AnyNDArray:
 
 
 def _like_identity(root: Parameter) -> AnyNDArray:
-    """Give covariances of the same shape: their values are replaced afterwards."""
+    """Return identity matrices of the same shape; their values are replaced
+    afterwards.
+    """
     shape = tuple(root.shape)
     return (
         np.ones(shape)

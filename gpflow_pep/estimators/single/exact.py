@@ -1,4 +1,4 @@
-r"""Exact regression on some hundreds of rows, by its evidence.
+r"""Exact regression on a few hundred rows, trained by the evidence.
 
 Targets y may be warped, and the noise may depend on the inputs:
 
@@ -9,9 +9,9 @@ Targets y may be warped, and the noise may depend on the inputs:
     \log Z = \log N(t; 0, K + \operatorname{diag} s) + \sum_n \log \frac{dt_n}{dy_n}
     - \frac{D |w|^2}{2 \cdot 0.6^2} - \frac{a^2 + b^2}{2 \cdot 0.5^2}.
 
-Without warp and with one noise variance a = b = 0 and w = 0. K is that of one kernel of
-all inputs, and of the ``additive`` one the sum of a Matérn 5/2 kernel and of a smooth
-function of each input,
+Without warp a = b = 0, and with a constant noise variance w = 0. K is the matrix of one
+kernel of all inputs; the ``additive`` kernel is the sum of a Matérn 5/2 kernel and of a
+smooth function of each input,
 
 .. math::
 
@@ -20,9 +20,9 @@ function of each input,
 
 One Cholesky factor and one inverse give the value and all derivatives: with
 :math:`\beta = (K + \operatorname{diag} s)^{-1} t` and
-:math:`W = (\beta \beta^T - (K + \operatorname{diag} s)^{-1}) / 2` each is the sum of W
-times the derivative of the covariance, less :math:`\beta^T` times that of t. Nothing is
-compiled, which would take longer than training.
+:math:`W = (\beta \beta^T - (K + \operatorname{diag} s)^{-1}) / 2` each derivative is
+the sum of W times the derivative of the covariance, minus :math:`\beta^T` times the
+derivative of t. Nothing is compiled, because compiling would take longer than training.
 """
 
 import time
@@ -46,50 +46,54 @@ from ...models import PEPRegression
 from ...training.fitting.full_batch import Ascent, MaximiseRecord, one_blas_thread
 from ...training.fitting.points import OVER
 
-#: Standard deviations of the priors of all weights of the noise together, so that each
-#: of D has that over the root of D, and of a and b. On 18 generated tables of 120 and
-#: 300 rows, twice each, 0.3 for each weight costs .004 nats a row (.06 with 20 inputs),
-#: and 1.0 for a and b .008.
+#: Standard deviations of priors. The first is of all weights of the noise together:
+#: each of the D weights has it divided by the root of D. The second is of a and b. On
+#: 18 generated tables of 120 and 300 rows, twice each, 0.3 for each weight costs .004
+#: nats a row (.06 with 20 inputs), and 1.0 for a and b costs .008.
 WEIGHTS_SD = 0.6
 WARP_SD = 0.5
-#: The smallest noise variance, that of GPflow's Gaussian likelihood, and where training
-#: starts.
+#: The smallest noise variance, which is also the bound in GPflow's Gaussian likelihood;
+#: and the noise variance at the start of training.
 LEAST_NOISE = 1e-6
 NOISE = 0.1
-#: The fine start has so many times the lengthscales, and such a noise variance: strong
-#: smooth parts, which hide fine ones, cannot take the rest for noise there. On 100
-#: generated tables (150 to 400 rows, a line or slow wave beside a fine wave) the smooth
-#: start alone ends within .03 nats a row of the best of five in 44, both in 96; in 90
-#: with a noise of .03 in the fine one, 93 with .003.
+#: The fine start has the lengthscales of the smooth start times this factor, and this
+#: noise variance: strong smooth parts hide fine parts, and with little noise the fit
+#: cannot treat the fine parts as noise. On 100 generated tables (150 to 400 rows, a
+#: line or slow wave plus a fine wave) the smooth start alone ends within .03 nats a row
+#: of the best of five starts in 44, and the better of both starts in 96 (in 90 with a
+#: noise of .03 in the fine start, in 93 with .003).
 FINE = 0.3
 FINE_NOISE = 0.01
-#: After so many steps the better of both goes on. On these 100 tables it is the one
-#: that would end better in 100, after 8 steps in 96, and after 6 in 94.
+#: After this number of steps training continues from the better of both starts. On
+#: these 100 tables this start also ends better in 100, after 8 steps in 96, and after 6
+#: in 94.
 STEPS_OF_STARTS = 10
-#: The smooth start is given up if it is behind by so many nats a row. On these 100
-#: tables 94 are found, and 96 with 0; but with 0, one of three Friedman tables of 150
-#: rows loses .020 nats, because components of one start are more alike.
+#: The smooth start is given up if it is worse by this number of nats a row. On these
+#: 100 tables the better end is found in 94, and with 0 in 96; but with 0, one of three
+#: Friedman tables of 150 rows loses .020 nats, because components with the same start
+#: are more alike.
 CLEARLY = 0.05
-#: The part of the seconds that the fine start may take of those before the deadline.
+#: The share of the time before the deadline that the fine start may use.
 SHARE_OF_FINE = 0.25
 #: Limits of the logarithms of lengthscales, variance and noise, of w, a and b, and of
 #: log v.
 LIMITS = (-5.0, 7.0), (-8.0, 7.0), (-13.0, 3.0), (-3.0, 3.0), (-2.5, 2.5), (-9.0, 5.0)
 #: The lengthscale of the functions of one input, and the sum of v at the start. On 33
-#: tables, generated and scikit-learn's, of 100 to 720 rows they gain the default
-#: estimator .013 ± .004 nats a row and 1.5 ± .5% of RMSE; with lengthscales of 1.5 and
-#: 3 .011 and .010 nats, and from sums of .1 and 1 .012 and .004.
+#: tables, generated and from scikit-learn, of 100 to 720 rows, these functions improve
+#: the default estimator by .013 ± .004 nats a row and 1.5 ± .5% of RMSE. With
+#: lengthscales of 1.5 and 3 the gain is .011 and .010 nats, and with sums of .1 and 1
+#: it is .012 and .004.
 SMOOTH = 2.0
 ADDITIVE = 0.3
-#: The variance of the slope of a linear function of one input: standardised targets
-#: have slopes of 1 at most by standardised inputs.
+#: The variance of the slope of a linear function of one input: a line through
+#: standardised targets along a standardised input has a slope of at most 1.
 SLOPE = 1.0
-#: What the factors of their correlations leave out: below the least noise by a factor
-#: of 100.
+#: The largest residual of the factors of their correlations: a hundredth of the
+#: smallest noise.
 TRUNCATED = 1e-8
-#: Training stops at so small a relative gain of a step, or where no derivative is
-#: larger. On 30 tables 3e-7 takes a quarter more evaluations for .001 ± .001 nats a
-#: row.
+#: Training stops if the relative gain of a step, or the largest derivative, is below
+#: these. On 30 tables 3e-7 takes a quarter more evaluations and gains .001 ± .001 nats
+#: a row.
 GAIN = 3e-6
 FLAT = 1e-3
 
@@ -101,8 +105,8 @@ def _matern52(r2: AnyNDArray, log_variance: float) -> tuple[AnyNDArray, AnyNDArr
     return linear + (5.0 / 3.0) * r2 * decay, (-5.0 / 6.0) * linear
 
 
-#: GPflow's kernels, and their values and derivatives by squared distances, by their
-#: names.
+#: By the name of a kernel: the kernel of GPflow, and its values and derivatives as
+#: functions of squared distances.
 KERNELS: dict[str, tuple[Any, Any]] = {
     "additive": (gpflow.kernels.Matern52, _matern52),
     "matern52": (gpflow.kernels.Matern52, _matern52),
@@ -111,20 +115,20 @@ KERNELS: dict[str, tuple[Any, Any]] = {
 
 
 def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
-    """Add to a kernel a smooth function of each input, whose lengthscale is not
+    """Add a smooth function of each input to a kernel; its lengthscale is not
     trained.
     """
-    parts = [
+    terms = [
         RBF(v, SMOOTH, active_dims=[d]) for d, v in enumerate(variances) if v > 0.0
     ]
-    for part in parts:
-        gpflow.set_trainable(part.lengthscales, False)
-    return gpflow.kernels.Sum([kernel, *parts]) if parts else kernel
+    for term in terms:
+        gpflow.set_trainable(term.lengthscales, False)
+    return gpflow.kernels.Sum([kernel, *terms]) if terms else kernel
 
 
 def with_line(kernel: Kernel, input_of_line: int | None) -> Kernel:
-    """Add to a kernel a linear function of one input, whose variance is not trained, so
-    that predictions go on beyond the rows; None: of none.
+    """Add a linear function of one input to a kernel, so that predictions continue
+    beyond the rows; its variance is not trained. None adds nothing.
     """
     if input_of_line is None:
         return kernel
@@ -136,8 +140,8 @@ def with_line(kernel: Kernel, input_of_line: int | None) -> Kernel:
 def _factors(
     X: AnyNDArray, is_additive: bool, input_of_line: int | None
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Factor all but the one kernel of all inputs, as :func:`smooth_factors` does; the
-    owner of the linear function is D.
+    """Factor all kernels except the kernel of all inputs, like :func:`smooth_factors`.
+    The linear function has the number D.
     """
     N, D = X.shape
     F = np.zeros([N, 0])
@@ -155,7 +159,8 @@ def smooth_factors(X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
     :math:`\\sum_d v_d F_d F_d^T`, by incomplete Cholesky factors.
 
     :param X: Standardised inputs, [N, D].
-    :return: All columns of F, [N, R], R some 10 D; and of which input each is, [R].
+    :return: All columns of F, [N, R], with R about 10 D; and the input of each column,
+        [R].
     """
     columns: list[AnyNDArray] = []
     owners: list[int] = []
@@ -173,8 +178,8 @@ def smooth_factors(X: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
 
 
 class Hyperparameters(NamedTuple):
-    """Of the model above, for D inputs: c is ``log_noise``; w, a, b and log v are the
-    last four.
+    """The hyperparameters of the model above, for D inputs: c is ``log_noise``; w, a, b
+    and log v are the last four.
     """
 
     log_lengthscales: AnyNDArray
@@ -183,16 +188,16 @@ class Hyperparameters(NamedTuple):
     noise_weights: AnyNDArray
     skew: float
     tails: float
-    log_additive: AnyNDArray  #: Minus infinity without functions of one input.
+    log_additive: AnyNDArray  #: Minus infinity if there are no functions of one input.
 
     @classmethod
     def smooth(
         cls, D: int, is_additive: bool = False, mean_square: float = 1.0
     ) -> "Hyperparameters":
-        """Give the smooth start, for inputs and targets of unit variance: lengthscales
-        √D, as squared distances of rows grow in proportion to D.
+        """Return the smooth start, for inputs and targets of unit variance. Its
+        lengthscales are √D, because squared distances of rows grow in proportion to D.
 
-        :param mean_square: Of the targets, 1 if their mean is 0.
+        :param mean_square: The mean square of the targets, 1 if their mean is 0.
         """
         log_v = np.log(ADDITIVE / D) if is_additive else -np.inf
         lengthscales = np.full(D, 0.5 * np.log(D))
@@ -203,8 +208,9 @@ class Hyperparameters(NamedTuple):
         return cls(lengthscales, log_variance, noise, weights, 0.0, 0.0, parts)
 
     def rescaled(self, scale: AnyNDArray, level: float) -> "Hyperparameters":
-        """Give those of the same model of inputs times a scale, [D], and of targets
-        times a level; without warp and functions of one input.
+        """Return the hyperparameters of the same model for inputs times a scale, [D],
+        and targets times a level. This is for models without warp and without functions
+        of one input.
         """
         return self._replace(
             log_lengthscales=self.log_lengthscales + np.log(scale),
@@ -214,8 +220,8 @@ class Hyperparameters(NamedTuple):
 
     @classmethod
     def of_vector(cls, vector: AnyNDArray) -> "Hyperparameters":
-        """Read them from one vector, [3 D + 4], which ``numpy.hstack`` makes
-        of them.
+        """Read the hyperparameters from one vector, [3 D + 4], as ``numpy.hstack``
+        makes it.
         """
         D = len(vector) // 3 - 1
         places: AnyNDArray = np.cumsum([D, 1, 1, D, 1, 1])
@@ -226,15 +232,15 @@ class Hyperparameters(NamedTuple):
     def of_model(
         cls, model: Any, skew: float, tails: float
     ) -> "Hyperparameters | None":
-        """Read them from a model of one output whose targets are so warped, if it has
-        them.
+        """Read the hyperparameters from a model of one output, whose targets have this
+        warp. None if the model has other hyperparameters.
         """
-        kernel, *parts = getattr(model.kernel, "kernels", [model.kernel])
-        parts = [part for part in parts if type(part) is not gpflow.kernels.Linear]
+        kernel, *terms = getattr(model.kernel, "kernels", [model.kernel])
+        terms = [term for term in terms if type(term) is not gpflow.kernels.Linear]
         noise = getattr(model.likelihood, "variance", None)
         is_plain = all(
-            type(part) is RBF and np.asarray(part.active_dims).shape == (1,)
-            for part in parts
+            type(term) is RBF and np.asarray(term.active_dims).shape == (1,)
+            for term in terms
         )
         if not isinstance(kernel, IsotropicStationary) or noise is None or not is_plain:
             return None
@@ -243,14 +249,14 @@ class Hyperparameters(NamedTuple):
         c = np.log(model.likelihood.variance_at(np.zeros([1, D])).numpy()[0, 0])
         w = noise.weights.numpy()[:, 0] if isinstance(noise, LogLinear) else np.zeros(D)
         log_v = np.full(D, -np.inf)
-        for part in parts:
-            log_v[part.active_dims] = np.log(part.variance.numpy())
+        for term in terms:
+            log_v[term.active_dims] = np.log(term.variance.numpy())
         log_variance = np.log(kernel.variance.numpy())
         return cls(np.log(lengthscales), log_variance, c, w, skew, tails, log_v)
 
     @property
     def units(self) -> Units:
-        """The units of t, of standardised targets."""
+        """The units in which standardised targets become t."""
         return Units(skew=self.skew, tails=self.tails)
 
     def model(
@@ -262,11 +268,11 @@ class Hyperparameters(NamedTuple):
         input_of_line: int | None = None,
         ard: bool | float = True,
     ) -> PEPRegression:
-        """Make the model that predicts t, with inducing points at all rows that differ.
+        """Make the model that predicts t, with inducing points at all distinct rows.
 
         :param varying: Whether the noise is a function of the inputs.
-        :param input_of_line: Of which input there is a linear function.
-        :param ard: False: the kernel has one lengthscale.
+        :param input_of_line: The input with a linear function.
+        :param ard: Whether the kernel has a lengthscale for each input, or one for all.
         """
         variance = np.exp(self.log_variance)
         lengthscales: Any = np.exp(self.log_lengthscales)
@@ -276,8 +282,8 @@ class Hyperparameters(NamedTuple):
         if varying:
             noise = LogLinear(X.shape[1], noise)
             noise.weights.assign(self.noise_weights[:, None])
-        _, first = np.unique(X, axis=0, return_index=True)
-        points = gpflow.inducing_variables.InducingPoints(X[np.sort(first)])
+        _, distinct = np.unique(X, axis=0, return_index=True)
+        points = gpflow.inducing_variables.InducingPoints(X[np.sort(distinct)])
         gpflow.set_trainable(points, False)
         whole = additive(
             KERNELS[kernel][0](variance, lengthscales), np.exp(self.log_additive)
@@ -298,16 +304,16 @@ def evidence(
     factors: tuple[AnyNDArray, AnyNDArray] | None = None,
 ) -> tuple[float, AnyNDArray]:
     """Compute log Z with the priors, and its derivatives in the order of the
-    hyperparameters; minus infinity and zeros where the covariance has no Cholesky
-    factor.
+    hyperparameters; minus infinity and zeros if the covariance has no Cholesky factor.
 
     :param X: Standardised inputs, [N, D].
     :param y: Standardised targets, [N].
-    :param factors: Of the additive kernel, by :func:`smooth_factors`; with D as its
-        owner, of a linear function.
+    :param factors: The factors of the functions of one input, from
+        :func:`smooth_factors`, and of a linear function, which has the number D.
     """
     log_lengthscales, log_variance, c, w, a, b, log_additive = theta
-    (N, D), v = X.shape, np.append(np.exp(log_additive), SLOPE)
+    N, D = X.shape
+    v = np.append(np.exp(log_additive), SLOPE)
     U = X * np.exp(-log_lengthscales)
     squares = np.sum(U * U, axis=1)
     r2 = squares[:, None] + squares
@@ -329,8 +335,8 @@ def evidence(
     value = -0.5 * (t @ beta + len(y) * np.log(2.0 * np.pi)) - np.sum(
         np.log(np.diag(L))
     )
-    # Above or below the diagonal there are zeros: sums of W times what is symmetric
-    # stay the same.
+    # One triangle of the inverse is zero. Sums of W times a symmetric matrix stay the
+    # same.
     inverse = lapack.dpotri(L, lower=1, overwrite_c=1)[0].T
     W = np.outer(0.5 * beta, beta) - inverse
     np.fill_diagonal(W, 0.5 * (beta**2 - np.diag(inverse)))
@@ -352,7 +358,7 @@ def evidence(
         np.sum(by_t) - warp_precision * a,
         np.sum(1.0 - by_t * stretched) - warp_precision * b,
     )
-    parts = (
+    terms = (
         by_lengthscale,
         by_variance,
         np.sum(by_noise),
@@ -360,30 +366,32 @@ def evidence(
         *by_warp,
         by_additive,
     )
-    return float(value), np.hstack(parts)
+    return float(value), np.hstack(terms)
 
 
 class _Problem(NamedTuple):
-    """What is trained: the hyperparameters that are free of a kernel, on rows."""
+    """The problem that is solved in training: the free hyperparameters of a kernel, and
+    the rows.
+    """
 
     X: AnyNDArray
     y: AnyNDArray
     kernel: str
-    free: AnyNDArray  #: Which of all hyperparameters are trained, [3 D + 4].
+    free: AnyNDArray  #: Whether each hyperparameter is trained, [3 D + 4].
     factors: tuple[AnyNDArray, AnyNDArray]  #: See :func:`_factors`.
     ard: bool | float = True  #: See :func:`fit_exact`.
-    mean_square: float = 1.0  #: Of y.
+    mean_square: float = 1.0  #: The mean square of y.
 
     def limits(self) -> AnyNDArray:
-        """Give the limits of the hyperparameters that are trained, [R, 2]."""
+        """Return the limits of the hyperparameters that are trained, [R, 2]."""
         D = self.X.shape[1]
         limits = np.repeat(LIMITS, [D, 1, 1, D, 2, D], axis=0)
         limits[D, 1] += np.log(self.mean_square)
         return limits[self.free]
 
     def owners(self) -> AnyNDArray:
-        """Find the number that is trained for each hyperparameter that is free, [R]:
-        one of its own, or one for all lengthscales.
+        """Find for each free hyperparameter the number of the trained value, [R]: its
+        own value, or a common value for all lengthscales.
         """
         places = np.arange(np.sum(self.free))
         if self.ard is False:
@@ -413,9 +421,9 @@ class _Problem(NamedTuple):
         """Train from one start.
 
         :param start: All hyperparameters, [3 D + 4].
-        :param rival: What another start reached in :data:`STEPS_OF_STARTS` steps. This
-            one is given up if it is below it after as many.
-        :return: The best hyperparameters that were seen, and how training went.
+        :param rival: The value that another start reached in :data:`STEPS_OF_STARTS`
+            steps. This start is given up if it is lower after the same number of steps.
+        :return: The best hyperparameters that were met, and the record of training.
         """
         owners = self.owners()
         _, own = np.unique(owners, return_index=True)
@@ -453,7 +461,7 @@ class _Problem(NamedTuple):
             options={"maxiter": max_iterations, "ftol": GAIN, "gtol": FLAT},
         )
         now = time.perf_counter()
-        # A line search that finds no step ends where the evidence is all but flat.
+        # If a line search finds no step, the evidence is nearly flat there.
         converged = end.nit < max_iterations and now <= deadline
         message = OVER if now > deadline else str(end.message)
         counts = end.nit, end.nfev, 0, now - began
@@ -505,16 +513,17 @@ def fit_exact(
 ) -> tuple[Hyperparameters, MaximiseRecord]:
     """Train by L-BFGS on all rows, inputs X [N, D] and targets y [N] of unit variance.
 
-    :param start: Where training starts, without what is not trained. None, or one of
-        another D: at :meth:`Hyperparameters.smooth`, or where :func:`find_start` does.
+    :param start: The start of training; hyperparameters that are not trained are
+        ignored. If it is None or has another D, training starts at
+        :meth:`Hyperparameters.smooth` or at the result of :func:`find_start`.
     :param kernel: One of :data:`KERNELS`.
     :param varying: Whether w is trained.
     :param warp: Whether a and b are trained.
-    :param input_of_line: Of which input there is a linear function; None: of none.
-    :param ard: False: one lengthscale for all inputs. A number: the standard deviation,
-        a priori, of log lengthscales around their mean.
-    :param mean_square: Of y, 1 if its mean is 0.
-    :param deadline: When ``time.perf_counter`` is past it no further step is taken.
+    :param input_of_line: The input with a linear function; None for no such input.
+    :param ard: False gives one lengthscale for all inputs. A number is the prior
+        standard deviation of the log lengthscales around their mean.
+    :param mean_square: The mean square of y, 1 if its mean is 0.
+    :param deadline: No step begins after ``time.perf_counter`` has passed this time.
     """
     D = X.shape[1]
     is_additive = kernel == "additive"
@@ -546,14 +555,14 @@ def find_start(
     ard: bool | float = True,
     mean_square: float = 1.0,
 ) -> Hyperparameters:
-    """Find where the training of any kernel starts, by :data:`STEPS_OF_STARTS` steps of
-    the Matérn 5/2 kernel with one noise variance from both starts. It is the smooth
-    start, unless that is clearly behind.
+    """Find the start of training for any kernel, by :data:`STEPS_OF_STARTS` steps of
+    the Matérn 5/2 kernel with constant noise from both starts. The result is the smooth
+    start, unless it is clearly worse.
 
     :param X: Inputs of unit variance, [N, D].
     :param y: Targets of unit variance, [N].
     :param ard: As of :func:`fit_exact`.
-    :param mean_square: Of y.
+    :param mean_square: The mean square of y, 1 if its mean is 0.
     """
     theta, record = fit_exact(
         X,
@@ -568,21 +577,21 @@ def find_start(
     if fine.objective < smooth.objective + CLEARLY * len(X):
         return Hyperparameters.smooth(X.shape[1], mean_square=mean_square)
     start = start_after(theta, record)
-    assert start is not None  # as no start was given
+    assert start is not None  # because no start was given
     return start
 
 
 def start_after(
     theta: Hyperparameters, record: MaximiseRecord
 ) -> Hyperparameters | None:
-    """Give where other kernels start after one was trained from both starts, None after
-    one that was trained from a given start.
+    """Return the start for other kernels after one kernel was trained from both starts;
+    None if it was trained from a given start.
 
-    That is the smooth start if training went on from it. Else it is near the end
-    of training: with half of the log variance, lengthscales so that the slopes of
-    functions stay the same, and noise of :data:`FINE_NOISE` at least, because a squared
-    exponential kernel has no Cholesky factor with the large variance and the small
-    noise that some fits end with.
+    The start is the smooth start if training continued from it. Otherwise it is near
+    the end of training: with half of the log variance, lengthscales that leave the
+    slopes of functions the same, and noise of at least :data:`FINE_NOISE`, because a
+    squared exponential kernel has no Cholesky factor with the large variance and the
+    small noise that some fits end with.
     """
     if len(record.starts) == 1:
         return None

@@ -1,4 +1,6 @@
-"""What is done to the inputs of estimators before scikit-learn checks them."""
+"""Checks and conversions of the inputs of estimators, before scikit-learn checks
+them.
+"""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,34 +17,36 @@ from sklearn.utils import check_random_state
 from ...distributions import YeoJohnson
 from ...engine.checks import as_code, counted, refusal
 
-#: The most numbers of a sparse matrix, zeros included, which is made dense: 400 MB.
+#: The largest size, zeros included, of a sparse matrix that is made dense: 400 MB.
 MAX_DENSE = 50_000_000
-#: The other transform of inputs beside standardising them.
+#: The transform of inputs other than standardising.
 YEO_JOHNSON = "yeo-johnson"
-#: The most rows by which powers are chosen: a million of ten columns would take ten
-#: seconds.
+#: The largest number of rows by which the powers are chosen: a million rows of ten
+#: columns would take ten seconds.
 ROWS_OF_POWERS = 20_000
 #: A bent column with a smaller standard deviation than this is nearly constant.
 LEAST_SPREAD = 1e-4
-#: An input is wild where its column has less than this part of its standard deviation
-#: without it: on 100 rows R² stays at .99 where that is .01, and falls to .5 and .7
-#: where it is .001.
+#: An input is wild if its column has less than this fraction of its standard deviation
+#: without it. On 100 rows R² stays at .99 with a fraction of .01, and falls to .5 and
+#: .7 with .001.
 NEARLY_ONE = 0.003
 
 
 @contextmanager
 def words_refused(X: Any) -> Iterator[None]:
-    """Name the columns of a table that are no numbers, where a check of it fails."""
+    """If a check of a table fails, raise an error with the names of the columns that
+    are not numbers.
+    """
     try:
         yield
     except (TypeError, ValueError) as error:
         columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
-        words = [str(name) for name, dtype in columns if not _is_number(dtype)]
-        if not words:
+        names = [str(name) for name, dtype in columns if not _is_number(dtype)]
+        if not names:
             raise
         raise refusal(
             "X",
-            f"the column(s) {', '.join(map(repr, words))} of words, dates or mixed"
+            f"the column(s) {', '.join(map(repr, names))} of words, dates or mixed"
             " cells",
             "numbers",
             "Put gpflow_pep.compare.make_preparation(X) before the estimator in a"
@@ -52,14 +56,14 @@ def words_refused(X: Any) -> Iterator[None]:
 
 
 def _is_number(dtype: Any) -> bool:
-    if hasattr(dtype, "is_numeric"):  # of polars
+    if hasattr(dtype, "is_numeric"):  # a table of polars
         return bool(dtype.is_numeric())
     return pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)
 
 
 def check_table(name: str, values: Any) -> None:
-    """Refuse columns of one name, and dates alone, which scikit-learn would read as
-    numbers.
+    """Refuse several columns with the same name, and an array of dates, which
+    scikit-learn would read as numbers.
     """
     columns = [str(column) for column in getattr(values, "columns", ())]
     copies = sorted({column for column in columns if columns.count(column) > 1})
@@ -73,9 +77,8 @@ def check_table(name: str, values: Any) -> None:
         str(kind).lower().startswith(("date", "timedelta", "duration"))
         for kind in dtypes
     ]
-    if all(are_dates) or (
-        name == "y" and any(are_dates)
-    ):  # of X others are named later
+    # Columns of words in X are reported later.
+    if all(are_dates) or (name == "y" and any(are_dates)):
         remedy = (
             "Convert them to days: (dates - dates.min()) / pandas.Timedelta(days=1)."
         )
@@ -83,7 +86,7 @@ def check_table(name: str, values: Any) -> None:
 
 
 def filled(y: Any) -> Any:
-    """Put NaN where targets or labels are missing as objects: None, pandas.NA, NaT.
+    """Replace missing targets or labels, such as None, pandas.NA and NaT, by NaN.
 
     Arrays, tables and columns of plain numbers stay as they are.
     """
@@ -96,9 +99,9 @@ def filled(y: Any) -> Any:
         missing = y.isna()
         return y.astype(object).where(~missing, np.nan) if missing.any() else y
     if isinstance(y, (list, tuple, pd.Index, pd.api.extensions.ExtensionArray)):
-        try:  # as objects: of words and NaN it would be the word "nan"
+        try:  # as objects, because among words NaN would become the word "nan"
             values = np.array(y, dtype=object)
-        except ValueError:  # rows of several lengths
+        except ValueError:  # rows have different lengths
             return y
     else:
         values = y
@@ -112,20 +115,22 @@ def refuse_missing(y: Any, noun: str) -> None:
     """Refuse a :func:`filled` column of targets or labels if one is missing."""
     try:
         missing = np.asarray(pd.isna(np.asarray(y)))
-    except (TypeError, ValueError):  # no array: other checks have the words for it
+    except (TypeError, ValueError):  # this is not an array: other checks describe it
         return
     if missing.ndim and missing.any():
-        number = np.sum(missing.reshape(len(missing), -1).any(axis=1))
+        count = np.sum(missing.reshape(len(missing), -1).any(axis=1))
         raise refusal(
             "y",
-            f"no {noun} in {counted(int(number), 'row')} of {len(missing)}",
+            f"no {noun} in {counted(int(count), 'row')} of {len(missing)}",
             f"a {noun} in each row",
             f"Leave out the rows without a {noun}.",
         )
 
 
 def dense(X: Any) -> Any:
-    """Make an array of a sparse matrix; refuse it if it would be too large."""
+    """Convert a sparse matrix to an array; refuse it if the array would be too
+    large.
+    """
     if not scipy.sparse.issparse(X):
         return X
     if np.prod(X.shape, dtype=np.float64) > MAX_DENSE:
@@ -141,8 +146,8 @@ def dense(X: Any) -> Any:
 
 
 def check_sizes(name: str, values: AnyNDArray) -> None:
-    """Refuse numbers [N, ...] so large that a sum of their squares is infinite, or so
-    small that squares are 0.
+    """Refuse numbers [N, ...] that are so large that a sum of their squares is
+    infinite, or so small that squares are 0.
     """
     most = np.sqrt(np.finfo(values.dtype).max / (4.0 * max(len(values), 1)))
     large = np.abs(values) > most
@@ -161,34 +166,36 @@ def check_sizes(name: str, values: AnyNDArray) -> None:
 
 
 def warn_of_wild_numbers(X: AnyNDArray, names: Sequence[Any], name: str = "X") -> None:
-    """Name numbers of X [N, D] beside which all others of their column are nearly one
-    number.
+    """Warn of numbers in X [N, D] that are so far from the rest of their column that
+    the rest looks constant.
     """
     apart = np.abs(X - np.median(X, axis=0))
     for column, row in enumerate(np.argmax(apart, axis=0)):
-        others = np.std(np.delete(X[:, column], row))
-        if 0.0 < others < NEARLY_ONE * np.std(X[:, column]):
+        spread = np.std(np.delete(X[:, column], row))
+        if 0.0 < spread < NEARLY_ONE * np.std(X[:, column]):
             label = repr(names[column]) if len(names) else column
             warnings.warn(
                 f"{name}: got {X[row, column]:g} in column {label}, row {row} (rows"
                 " count from 0), so far from the others, with a standard deviation of"
-                f" {others:.2g}, that they look alike beside it. Correct it, or leave"
-                " the row out.",
+                f" {spread:.2g}, that they look constant beside it. Correct it, or"
+                " leave the row out.",
                 stacklevel=4,
             )
 
 
 def listed(settings: Mapping[str, Any]) -> str:
-    """Word settings: words and numbers with their values, other objects by name."""
-    words = []
+    """List settings in words: strings and numbers with their values, other objects only
+    by name.
+    """
+    names = []
     for name, value in settings.items():
         plain = isinstance(value, str | int | float | tuple | type(None))
-        words.append(f"{name}={as_code(value)}" if plain else name)
-    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+        names.append(f"{name}={as_code(value)}" if plain else name)
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 def refuse_weights(refused: dict[str, Any]) -> None:
-    """Refuse other arguments that ``fit`` of scikit-learn's estimators takes, by a
+    """Refuse other arguments of ``fit``, such as the weights of scikit-learn, with a
     TypeError.
     """
     if refused.pop("sample_weight", None) is not None:
@@ -204,7 +211,7 @@ def refuse_weights(refused: dict[str, Any]) -> None:
 
 
 def seed_of(random_state: Any) -> int:
-    """Draw a seed by a seed or generator of NumPy's, old or new, or None."""
+    """Draw a seed from a seed, from an old or new generator of NumPy, or from None."""
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     try:
@@ -219,18 +226,19 @@ def seed_of(random_state: Any) -> int:
 def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
     """
     Choose the power of each standardised column of X [N, D] by maximum likelihood. A
-    column whose transform is not finite, or nearly constant, stays standardised.
+    column stays standardised if its transform is not finite or nearly constant.
 
-    :param straight: The column that stays standardised too; None: no other.
+    :param straight: A column that stays standardised in any case; None for no such
+        column.
     """
-    first = StandardScaler().fit(X)
-    standard = first.transform(X)
+    scaler = StandardScaler().fit(X)
+    standard = scaler.transform(X)
     ones = np.ones(X.shape[1])
     zeros = np.zeros(X.shape[1])
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        some = standard[:: len(X) // ROWS_OF_POWERS + 1]
-        powers = PowerTransformer(standardize=False).fit(some).lambdas_
+        sample = standard[:: len(X) // ROWS_OF_POWERS + 1]
+        powers = PowerTransformer(standardize=False).fit(sample).lambdas_
         bent = YeoJohnson(zeros, ones, powers, zeros, ones).bend(standard)
         known = np.isfinite(bent).all(axis=0) & (np.std(bent, axis=0) > LEAST_SPREAD)
         if straight is not None:
@@ -241,4 +249,4 @@ def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
         np.where(known, *pair)
         for pair in ((powers, ones), (mean, zeros), (scale, ones))
     )
-    return YeoJohnson(first.mean_, first.scale_, *second)
+    return YeoJohnson(scaler.mean_, scaler.scale_, *second)

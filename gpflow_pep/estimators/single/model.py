@@ -1,4 +1,4 @@
-"""One model that is trained with known settings: inputs, training, its posterior, and
+"""One model that is trained with given settings: inputs, training, its posterior, and
 far rows.
 """
 
@@ -17,7 +17,7 @@ from gpflow.likelihoods import Likelihood
 from gpflow.models import GPModel
 from sklearn.preprocessing import StandardScaler
 
-from ...distributions import Units, YeoJohnson
+from ...distributions import Predictive, Units, YeoJohnson
 from ...distributions.mixtures import FAR, far_by_components
 from ...engine import checks
 from ...engine.factors import check_num_latent
@@ -86,12 +86,14 @@ Fitted = TypeVar("Fitted", bound="SingleModel")
 
 
 class SingleModel(abc.ABC):
-    """One model that is trained with known settings, or an ensemble of its powers.
+    """One model that is trained with given settings, or an ensemble of models at
+    several powers.
 
-    ``model``, ``record``, ``num_iterations``, ``alpha_scores`` and ``scaler`` are there
-    after ``fit``. They are as ``model_``, ``record_``, ``n_iter_``, ``alpha_scores_``
-    and ``input_scaler_`` of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
-    In all methods rows are inputs, [N, D], in original units.
+    ``model``, ``record``, ``num_iterations``, ``alpha_scores`` and ``scaler`` exist
+    after ``fit``. They have the meaning of ``model_``, ``record_``, ``n_iter_``,
+    ``alpha_scores_`` and ``input_scaler_`` of
+    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`. In all methods rows are
+    inputs, [N, D], in original units.
 
     :param settings: The settings.
     """
@@ -101,18 +103,20 @@ class SingleModel(abc.ABC):
     num_iterations: int
     alpha_scores: dict[float, float] | None = None
     scaler: StandardScaler | YeoJohnson
-    #: The units of targets; None of classes.
+    #: The units of targets; None for classes.
     units: Units | None = None
     #: The number of outputs of the model.
     num_outputs: int = 1
-    #: How the model was trained, and judged by left-out rows; None if it was not, or if
-    #: it was loaded.
+    #: How the model was trained, and its predictions of left-out rows; None if it was
+    #: not trained in this way, or if it was loaded.
     judged: Trained | None = None
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
         self._posterior: EnsemblePosterior | None = None
         self._numpy_components: tuple[Component, ...] | None = None
+        #: What a model predicts of its own rows, each left out; None until then.
+        self._left_out: Predictive | None = None
 
     @abc.abstractmethod
     def fit(
@@ -149,14 +153,14 @@ class SingleModel(abc.ABC):
 
     @property
     def columns(self) -> list[int] | None:
-        """The columns of the model's probabilities in the order of the classes; None of
-        numbers.
+        """The columns of the model's probabilities in the order of the classes; None
+        for numbers.
         """
         return None
 
     @property
     def main(self) -> GPModel:
-        """The model; of an ensemble the one with the largest weight."""
+        """The model; in an ensemble, the model with the largest weight."""
         return heaviest(self.model)
 
     @property
@@ -195,6 +199,7 @@ class SingleModel(abc.ABC):
         self.model = model
         self._posterior = None
         self._numpy_components = None
+        self._left_out = None
 
     @property
     def posterior(self) -> EnsemblePosterior:
@@ -279,7 +284,7 @@ class SingleModel(abc.ABC):
         if start is not None:
             start_at(start, kernel, likelihood)
         points = self._first_points(X, Y, kernel, likelihood, attempts)
-        # The power in the middle, from which the others are not far.
+        # Start with the power in the middle, because the others are not far from it.
         alpha = attempts.alphas[len(attempts.alphas) // 2]
         parts = kernel, likelihood, points
         if batch_size is not None:
@@ -330,19 +335,17 @@ class SingleModel(abc.ABC):
     ) -> Any:
         """Make the inducing variable that training starts with."""
         settings = self.settings
-        first, *_ = getattr(kernel, "latent_kernels", [kernel])
+        base, *_ = getattr(kernel, "latent_kernels", [kernel])
         several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
         many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
-        number = MANY_POINTS
+        count = MANY_POINTS
         if attempts.grows and (is_mixed(kernel) or not many):
-            number = FIRST_POINTS
+            count = FIRST_POINTS
         if not isinstance(settings.num_inducing, str):
-            number = int(settings.num_inducing)
+            count = int(settings.num_inducing)
         elif self.has_rows_as_points:
-            number = len(X)
-        return make_inducing_variable(
-            settings.inducing, X, number, first, settings.seed
-        )
+            count = len(X)
+        return make_inducing_variable(settings.inducing, X, count, base, settings.seed)
 
     @property
     def has_rows_as_points(self) -> bool:
@@ -405,7 +408,7 @@ class SingleModel(abc.ABC):
         return np.inf if seconds is None else seconds
 
     def training(self) -> Training:
-        """Give the settings of the loops that train."""
+        """Return the settings of the loops that train."""
         settings = self.settings
         objective: Objective = settings.objective
         if objective == "evidence" and not isinstance(settings.ard, bool | np.bool_):
@@ -502,6 +505,8 @@ class SingleModel(abc.ABC):
         ]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the posterior and its NumPy form, which are made when needed."""
-        made_again = dict.fromkeys(("_posterior", "_numpy_components", "judged"))
+        """Leave out what is computed again when it is needed."""
+        made_again = dict.fromkeys(
+            ("_posterior", "_numpy_components", "_left_out", "judged")
+        )
         return {**vars(self), **made_again}

@@ -1,4 +1,4 @@
-"""Fitted models described for :mod:`gpflow_pep.scoring`."""
+"""Descriptions of fitted models for :mod:`gpflow_pep.scoring`."""
 
 from typing import Any
 
@@ -25,13 +25,16 @@ from ...scoring.stored import Reader
 from ...training.choosing.ensemble import EnsemblePosterior
 from .describing import Described, Describer
 
-#: A change of a variance by so much of the least variance of y: of the standard
-#: deviation it is half as much, a hundredth of what predictions may differ by.
+#: Variances may change by this fraction of the smallest variance of y. The standard
+#: deviation then changes by half as much, a hundredth of the allowed difference of
+#: predictions.
 NEGLIGIBLE = 1e-8
 
 
 def numpy_components(posterior: EnsemblePosterior) -> tuple[Component, ...]:
-    """Give the components that predict with NumPy; none if NumPy has no form of one."""
+    """Return the components that predict with NumPy; an empty result if one of them has
+    no form in NumPy.
+    """
     describe = Describer(values=True)
     try:
         described = Reader(describe.arrays)(describe_posterior(posterior, describe))
@@ -43,10 +46,10 @@ def numpy_components(posterior: EnsemblePosterior) -> tuple[Component, ...]:
 def describe_posterior(
     posterior: EnsemblePosterior, describe: Describer
 ) -> dict[str, Described]:
-    """Describe what predicts, for :func:`gpflow_pep.scoring.components.component_of`.
+    """Describe a posterior for :func:`gpflow_pep.scoring.components.component_of`.
 
-    :param posterior: Of float64, with its cache.
-    :raises ValueError: If it has a part that NumPy's predictions have no form of.
+    :param posterior: A posterior in float64, with its cache.
+    :raises ValueError: If a part of it has no form in NumPy.
     """
     components = [*map(_component, posterior.posteriors, posterior.likelihoods)]
     for component, moments in zip(
@@ -92,24 +95,24 @@ def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str
 def _roots(
     L: AnyNDArray, reductions: AnyNDArray, negligible: float
 ) -> AnyNDArray | None:
-    r"""Compute the lower triangular R by which variances take one triangle, not two:
-    :math:`(R R^T)^{-1} = L^{-T} (I - S) L^{-1}`.
+    r"""Compute the lower triangular R with which variances need one triangular solve
+    instead of two: :math:`(R R^T)^{-1} = L^{-T} (I - S) L^{-1}`.
 
     With :math:`I - S = T T^T`, T upper triangular, R is :math:`L T^{-T}`. Rounding
-    leaves small eigenvalues of I - S negative where the data say nothing; then
-    something is added to its diagonal, which takes at most as much times the prior's
-    variance off the variances.
+    makes small eigenvalues of I - S negative in directions without data. A small number
+    is then added to its diagonal, which reduces the variances by at most this number
+    times the prior variance.
 
     :param reductions: I - S of each latent function, [L, M, M].
-    :param negligible: The most that may be added.
-    :return: [L, M, M]; None where I - S needs more, as where a likelihood that is not
-        log-concave makes f less certain than it was.
+    :param negligible: The largest number that may be added.
+    :return: R, [L, M, M]; None if I - S needs a larger number, for example because a
+        likelihood that is not log-concave makes f less certain than its prior.
     """
     eps = float(np.finfo(np.float64).eps)
     eye = np.eye(len(L))
     added = 0.0
     while added <= negligible:
-        # Lower factors of the reverse are upper ones in the order as it was.
+        # Lower factors of the reversed matrix are upper factors in the original order.
         reverse = (reductions + added * eye)[:, ::-1, ::-1]
         try:
             upper = np.linalg.cholesky(reverse)[:, ::-1, ::-1]
@@ -123,8 +126,8 @@ def _roots(
 def _least_noise(likelihood: Likelihood, Z: AnyNDArray) -> float:
     """Compute the least variance that a likelihood adds to the variance of f.
 
-    It is 1 for a likelihood without noise on f: classes are compared by values of f
-    with noise of about that variance.
+    It is 1 for a likelihood without noise on f, such as a likelihood of classes: their
+    latent noise has about this variance.
     """
     if type(likelihood) not in (Gaussian, StudentT):
         return 1.0
@@ -134,7 +137,9 @@ def _least_noise(likelihood: Likelihood, Z: AnyNDArray) -> float:
 def _component_of_rows(
     posterior: ContextRowsPosterior, likelihood: Likelihood
 ) -> dict[str, Any]:
-    """Describe predictions from near rows; `gpflow_pep.scoring.near` has the names."""
+    """Describe predictions from near rows. The names are explained in
+    `gpflow_pep.scoring.near`.
+    """
     parts = posterior._parts
     context = Context(*map(np.asarray, posterior.cache or ()))
     X = context.X
@@ -176,7 +181,7 @@ def _component_of_rows(
 
 
 def _points(inducing_variable: Any, kernel: Kernel) -> AnyNDArray:
-    if isinstance(inducing_variable, WellConditioned):  # it changes Kuu, and not Kuf
+    if isinstance(inducing_variable, WellConditioned):  # it changes Kuu but not Kuf
         inducing_variable = inducing_variable.inducing_variable
     rule = Kuf.dispatch(InducingPoints, type(kernel), tf.Tensor)
     if (

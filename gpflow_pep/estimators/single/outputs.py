@@ -1,5 +1,5 @@
-"""Targets of several columns, of which some may be missing: checks, scores, parts of
-the model.
+"""Targets of several columns, with missing values: checks, scores, and parts of the
+model.
 """
 
 import warnings
@@ -19,14 +19,16 @@ from ...engine.prior import is_mixed
 from ...training.starts import coregionalization
 from .inputs import check_sizes, check_table, filled
 
-#: The most latent functions of which outputs are mixed by default: q is one Gaussian
-#: over the inducing variables of all of them, so that time grows with the square of
-#: their number at least.
+#: The largest number of latent functions that outputs are mixed from by default. q is
+#: one Gaussian over the inducing variables of all of them, so the time grows at least
+#: with the square of their number.
 MOST_LATENT = 4
 
 
 def has_columns(y: Any) -> bool:
-    """Whether targets have several columns; scikit-learn refuses what is no array."""
+    """Whether targets have several columns. Targets that are not arrays are refused by
+    scikit-learn.
+    """
     try:
         shape = np.asarray(y).shape
     except (TypeError, ValueError):
@@ -41,14 +43,15 @@ def as_outputs(
     num_columns: int | None = None,
     names: Sequence[str] | None = None,
 ) -> AnyNDArray:
-    """Check targets of several columns, [N, P]; NaN were not observed.
+    """Check targets of several columns, [N, P]; NaN marks a target that was not
+    observed.
 
-    :param X: The inputs of the rows, whose float they get.
-    :param num_columns: P, where it is known.
-    :param names: Those of the columns, by which the columns of a table are put in
+    :param X: The inputs of the rows; the targets get their float type.
+    :param num_columns: P, if it is known.
+    :param names: The names of the columns; the columns of a table are put in this
         order.
-    :raises ValueError: If they are no numbers, of another shape or other names, or
-        infinite.
+    :raises ValueError: If the targets are not numbers, have another shape or other
+        names, or are infinite.
     """
     check_table(name, Y)
     given = Y
@@ -58,7 +61,7 @@ def as_outputs(
     checked: AnyNDArray = check_array(Y, dtype=X.dtype, **options)
     check_consistent_length(X, checked)
     if num_columns is not None and checked.shape[1:] != (num_columns,):
-        got = (*checked.shape, 1)[1]
+        got = checked.shape[1] if checked.ndim > 1 else 1
         expected = f"{num_columns} columns, as in training"
         remedy = (
             "Pass all columns, with NaN for unknown targets and, for Tobit, 0 for a"
@@ -78,18 +81,17 @@ def as_outputs(
 
 
 def column_names(Y: Any) -> list[str] | None:
-    """Give the names of the columns of a table; None of what has none."""
+    """Return the names of the columns of a table; None if there are no names."""
     return [str(name) for name in Y.columns] if hasattr(Y, "columns") else None
 
 
 def check_readings(
     Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDArray
 ) -> None:
-    """Refuse targets [N, P] of which a column has less than two, and warn of equal
-    ones.
+    """Refuse targets [N, P] if a column has fewer than two, and warn if all targets of
+    a column are equal.
 
-    :param has_noise: Of which outputs the likelihood has noise whose size is learnt,
-        [P].
+    :param has_noise: Whether the size of the noise is learnt, for each output, [P].
     """
     for place, (column, learns) in enumerate(zip(Y.T, has_noise, strict=True)):
         label = f" in column {place if names is None else repr(names[place])}"
@@ -110,9 +112,9 @@ def check_readings(
 
 
 def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-    """Leave out rows of which nothing was observed."""
-    some = ~np.isnan(Y).all(axis=1)
-    return X[some], Y[some]
+    """Leave out rows without any observed target."""
+    observed = ~np.isnan(Y).all(axis=1)
+    return X[observed], Y[observed]
 
 
 def make_output_kernel(
@@ -123,68 +125,66 @@ def make_output_kernel(
     in_units: AnyNDArray,
     shares_noise: bool,
 ) -> Kernel:
-    """Make the kernel of several outputs from that of one, or take one that mixes them
-    already.
+    """Make the kernel of several outputs from the kernel of one output, or use a kernel
+    that already mixes outputs.
 
-    :param kernel: What the latent functions have copies of, or a
+    :param kernel: The kernel that each latent function gets a copy of, or a
         ``LinearCoregionalization``.
-    :param num_latent: How many latent functions there are; None: one for each output,
-        but :data:`MOST_LATENT` at most; 0: outputs are independent and share the
+    :param num_latent: The number of latent functions. None selects one for each output,
+        at most :data:`MOST_LATENT`. 0 makes the outputs independent, with one shared
         kernel.
-    :param in_units: Of which outputs f has the units of Y, [P].
-    :param shares_noise: Whether there is white noise beside the latent functions, if
-        their number is not given: one of them, which gives 2 or 3 outputs any
-        covariance, or two.
-    :raises ValueError: If the number is another than that of the kernel, or above that
-        of outputs.
+    :param in_units: Whether f has the units of Y, for each output, [P].
+    :param shares_noise: Whether to add white noise if the number of latent functions is
+        not given: one white latent function for 2 or 3 outputs, which then can have any
+        covariance, otherwise two.
+    :raises ValueError: If the number differs from the number in the kernel, or is
+        larger than the number of outputs.
     """
     if is_mixed(kernel):
-        number = len(kernel.latent_kernels)
-        if num_latent not in (None, number):
-            expected = f"{number}, the number in the kernel"
+        size = len(kernel.latent_kernels)
+        if num_latent not in (None, size):
+            expected = f"{size}, the number in the kernel"
             raise refusal("num_latent", num_latent, expected, "Leave it out.")
         return kernel
-    number = min(Y.shape[1], MOST_LATENT) if num_latent is None else num_latent
-    if number != 0:
-        check_number(number, Y.shape[1], "num_latent", counted="columns of y")
-    if number == 0 or Y.shape[1] == 1:
+    size = min(Y.shape[1], MOST_LATENT) if num_latent is None else num_latent
+    if size != 0:
+        check_number(size, Y.shape[1], "num_latent", counted="columns of y")
+    if size == 0 or Y.shape[1] == 1:
         return kernel
     scale = np.nanstd(Y, axis=0)
     options: dict[str, Any] = {"scales": np.where(in_units & (scale > 0.0), scale, 1.0)}
     if shares_noise and num_latent is None:
         options["num_white"] = 1 if Y.shape[1] < 4 else 2
     mixed: LinearCoregionalization = coregionalization(
-        (X, Y), number, kernel=kernel, **options
+        (X, Y), size, kernel=kernel, **options
     )
     return mixed
 
 
 def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
-    """Give the likelihood of each output; refuse another number of them."""
-    parts = [likelihood] * num_outputs
+    """Return the likelihood of each output; refuse another number of likelihoods."""
+    likelihoods = [likelihood] * num_outputs
     if num_outputs > 1:
-        parts = list(getattr(likelihood, "likelihoods", parts))
-    if len(parts) != num_outputs:
+        likelihoods = list(getattr(likelihood, "likelihoods", likelihoods))
+    if len(likelihoods) != num_outputs:
         expected = f"{num_outputs}, one for each column of y"
         raise refusal(
             "likelihood",
-            counted(len(parts), "likelihood"),
+            counted(len(likelihoods), "likelihood"),
             expected,
             "Pass a likelihood for each column.",
         )
-    return parts
+    return likelihoods
 
 
 def have_units(likelihood: Likelihood, num_outputs: int) -> AnyNDArray:
-    """Find for each output, [P], whether targets may be shifted and scaled: location
-    and scale.
-    """
-    parts = parts_of(likelihood, num_outputs)
-    return np.array([traits(part).in_units is not None for part in parts])
+    """Find for each output, [P], whether its targets may be shifted and scaled."""
+    likelihoods = parts_of(likelihood, num_outputs)
+    return np.array([traits(output).in_units is not None for output in likelihoods])
 
 
 def mean_r2(Y: AnyNDArray, mean: AnyNDArray, sample_weight: AnyNDArray | None) -> float:
-    """Average R² over outputs, each of the targets that were observed."""
+    """Average R² over outputs, each computed from its observed targets."""
     scores = []
     for true, predicted in zip(Y.T, mean.T, strict=True):
         there = ~np.isnan(true)

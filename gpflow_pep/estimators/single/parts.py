@@ -1,4 +1,4 @@
-"""GPflow's objects of the names that estimators take as arguments."""
+"""The GPflow objects for names in the arguments of estimators."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,16 +24,18 @@ KERNELS: dict[str, Callable[..., Kernel]] = {
     "matern52": gpflow.kernels.Matern52,
     "rational_quadratic": gpflow.kernels.RationalQuadratic,
 }
-#: Of numbers: :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
+#: Likelihoods of numbers, for
+#: :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>`.
 NUMBERS: dict[str, type[Likelihood]] = {
     "gaussian": gpflow.likelihoods.Gaussian,
     "student_t": gpflow.likelihoods.StudentT,
-    "log_normal": gpflow.likelihoods.Gaussian,  # of the logarithms
+    "log_normal": gpflow.likelihoods.Gaussian,  # for the logarithms
     "poisson": gpflow.likelihoods.Poisson,
     "negative_binomial": NegativeBinomial,
     "tobit": Tobit,
 }
-#: Of classes: :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`.
+#: Likelihoods of classes, for
+#: :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`.
 CLASSES: dict[str, Callable[..., Likelihood]] = {
     "bernoulli": gpflow.likelihoods.Bernoulli,
     "multiclass": gpflow.likelihoods.MultiClass,
@@ -45,12 +47,13 @@ CLASSES: dict[str, Callable[..., Likelihood]] = {
     "softmax": gpflow.likelihoods.Softmax,
     "ordinal": Ordinal.of_classes,
 }
-#: Inducing points that are not trained: all rows, or of as many as are named the
-#: k-means centres.
+#: The name of inducing points that are not trained: all rows, or k-means centres if a
+#: number of points is set.
 ROWS = "rows"
-#: Inducing points are chosen from so many rows at most: of a million k-means takes 6 s.
+#: Inducing points are chosen from at most this number of rows: with a million rows
+#: k-means takes 6 s.
 MOST_CHOSEN_FROM = 100_000
-#: Where inducing points start.
+#: The rules for initial inducing points.
 RULES: dict[str, Callable[..., InducingVariables]] = {
     "kmeans": kmeans,
     "random": random_subset,
@@ -67,7 +70,9 @@ def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -
 
 
 def is_exact_kernel(kernel: Any) -> bool:
-    """Whether the exact models have a kernel, which is then given by its name."""
+    """Whether the exact models have this kernel, which must then be given by its
+    name.
+    """
     return isinstance(kernel, str) and kernel in exact.KERNELS
 
 
@@ -76,12 +81,13 @@ def make_kernel(
 ) -> Kernel:
     """Make a kernel for standardised inputs, or copy the given one.
 
-    By name it starts at unit variance and lengthscales √D, because squared distances
-    between standardised rows grow in proportion to D. "auto" is "rbf".
+    A kernel that is given by its name starts with unit variance and lengthscales √D,
+    because squared distances between standardised rows grow in proportion to D. "auto"
+    selects "rbf".
 
-    :param ard: False where a kernel by name has one lengthscale for all inputs;
-        otherwise one for each.
-    :raises ValueError: If it is anything but True of a kernel that is given.
+    :param ard: Whether a kernel that is given by its name has a lengthscale for each
+        input, or one for all inputs (False).
+    :raises ValueError: If a kernel object is given and ``ard`` is not True.
     """
     if isinstance(kernel, Kernel):
         if not (isinstance(ard, bool | np.bool_) and ard):
@@ -99,13 +105,13 @@ def make_kernel(
     if kernel == "additive":
         variances = np.full(num_inputs, ADDITIVE / num_inputs)
         return additive(gpflow.kernels.Matern52(lengthscales=lengthscales), variances)
-    others = "'additive' or a GPflow kernel"
-    return _choose("kernel", kernel, KERNELS, others)(lengthscales=lengthscales)
+    also = "'additive' or a GPflow kernel"
+    return _choose("kernel", kernel, KERNELS, also)(lengthscales=lengthscales)
 
 
 def start_at(start: Hyperparameters, kernel: Kernel, likelihood: Likelihood) -> None:
-    """Give a kernel that was made by its name and Gaussian noise, which may vary, the
-    lengthscales and the variances with which training starts.
+    """Assign initial lengthscales and variances to a kernel that was made by its name,
+    and to Gaussian noise, which may be varying.
     """
     main, *_ = getattr(kernel, "kernels", [kernel])
     lengthscales = np.exp(start.log_lengthscales)
@@ -123,7 +129,9 @@ def make_likelihood(
     *arguments: Any,
     **options: Any,
 ) -> Likelihood:
-    """Make a likelihood by its name, with these arguments, or copy the given one."""
+    """Make a likelihood from its name, with these arguments, or copy the given
+    likelihood.
+    """
     if isinstance(likelihood, Likelihood):
         return copy_of(likelihood)
     kind = _choose("likelihood", likelihood, choices, "a GPflow likelihood")
@@ -133,7 +141,7 @@ def make_likelihood(
 def make_inducing_variable(
     rule: Any, X: AnyNDArray, num_inducing: int, kernel: Kernel, seed: int
 ) -> InducingVariables:
-    """Choose inducing variables, or take the given ones, in the units of X."""
+    """Choose inducing variables in the units of X, or use the given ones."""
     if isinstance(rule, InducingVariables):
         return copy_of(rule)
     if rule is not None and not isinstance(rule, str):
@@ -149,13 +157,15 @@ def make_inducing_variable(
     )
     if rule != ROWS and len(X) > MOST_CHOSEN_FROM:
         X = X[np.random.default_rng(seed).permutation(len(X))[:MOST_CHOSEN_FROM]]
-    _, first = np.unique(X, axis=0, return_index=True)
-    number = min(num_inducing, len(first))
+    _, distinct = np.unique(X, axis=0, return_index=True)
+    count = min(num_inducing, len(distinct))
     options = {"kernel": kernel} if select is greedy_variance else {}
     if rule != ROWS:
-        return select(X, number, seed=seed, **options)
+        return select(X, count, seed=seed, **options)
     points = (
-        X[np.sort(first)] if number == len(first) else kmeans(X, number, seed=seed).Z
+        X[np.sort(distinct)]
+        if count == len(distinct)
+        else kmeans(X, count, seed=seed).Z
     )
     fixed = gpflow.inducing_variables.InducingPoints(points)
     gpflow.set_trainable(fixed, False)
@@ -163,10 +173,10 @@ def make_inducing_variable(
 
 
 def wants_near_rows(near_rows: Any) -> bool:
-    """Read whether predictions may use near rows: "auto" where these improve them, 0 or
-    None never.
+    """Return whether predictions may use near rows: "auto" allows them, 0 and None do
+    not.
 
-    :raises ValueError: If it is something else.
+    :raises ValueError: If the argument has another value.
     """
     if near_rows in ("auto", None) or (near_rows == 0 and near_rows is not False):
         return near_rows == "auto"

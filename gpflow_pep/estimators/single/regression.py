@@ -1,5 +1,5 @@
-"""One model of numbers that is trained with known settings: targets in the model's
-units, exact training, and what it predicts of rows.
+"""One model of numbers that is trained with given settings: targets in the model's
+units, exact training, and predictions of rows.
 """
 
 import time
@@ -38,22 +38,23 @@ from .target_units import fit_units, likelihood_in, log_slopes, spread_of, to_mo
 
 #: Initial noise variance: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
-#: The most rows of an exact model: an evaluation takes 70 ms there, and grows with the
-#: cube.
+#: The largest number of rows of an exact model. An evaluation then takes 70 ms; its
+#: time grows with the cube of the number.
 EXACT_ROWS = 1000
-#: The rows that a scout has.
+#: The number of rows of a scout, an exact model of some rows that chooses transforms.
 SCOUT_ROWS = 600
-#: The part of the seconds that a scout may take. Without a limit it takes .5 to 1.2 s.
+#: The share of the time limit that a scout may use. Without a limit it takes .5 to 1.2
+#: s.
 SCOUT_SHARE = 0.2
-#: With fewer seconds there is no scout, which takes 1.5. With 6 it gains .31 and .19
-#: nats on two tables of 5000 rows with skewed inputs and targets, and loses .03 on
-#: kin8nm (with 10 .00).
+#: With a shorter time limit, in seconds, there is no scout, because a scout takes 1.5
+#: s. With 6 s it gains .31 and .19 nats on two tables of 5000 rows with skewed inputs
+#: and targets, and loses .03 on kin8nm (with 10 s .00).
 LEAST_SECONDS = 5.0
-#: Likelihoods that are Gaussian noise, on y or on log y.
+#: Likelihoods with Gaussian noise, on y or on log y.
 GAUSSIAN = "gaussian", "log_normal"
-#: Draws of y at each row, for quantiles that have no closed form.
+#: The number of draws of y at each row, for quantiles without a closed form.
 DRAWS = 4000
-#: Rows whose draws are held in memory at a time.
+#: The number of rows whose draws are in memory at a time.
 DRAWN_ROWS = 500
 
 
@@ -82,16 +83,18 @@ def likelihood_of_outputs(
 
 
 def count_outputs(settings: ModelSettings, num_inputs: int, num_columns: int) -> int:
-    """Count the outputs of y; further columns may hold what the likelihood reads, such
-    as limits.
+    """Count the outputs of y. Further columns may hold other data for the likelihood,
+    such as limits.
     """
+    if settings.likelihood in GAUSSIAN:
+        return num_columns
     likelihood = likelihood_of_output(settings, num_inputs)
     is_one = layout_of(likelihood, num_columns) == (num_columns, 1)
     return 1 if is_one else num_columns
 
 
 class SingleRegressor(SingleModel):
-    """One model of numbers that is trained with known settings.
+    """One model of numbers that is trained with given settings.
 
     ``units`` are the units of targets in the model, after ``fit``.
     """
@@ -120,7 +123,9 @@ class SingleRegressor(SingleModel):
             start = before.hyperparameters()
         if self.num_outputs > 1:
             start = None
-        in_units = have_units(self._likelihood_of_targets(), self.num_outputs)
+        in_units = np.ones(self.num_outputs, dtype=bool)
+        if settings.likelihood not in GAUSSIAN:
+            in_units = have_units(self._likelihood_of_targets(), self.num_outputs)
         logarithm = settings.likelihood == "log_normal"
         scaled = settings.standardize & in_units
         self.units = fit_units(Y, scaled=scaled, logarithm=logarithm)
@@ -150,10 +155,10 @@ class SingleRegressor(SingleModel):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the model is trained by the evidence of the exact model."""
+        """Whether the model is trained with the evidence of the exact model."""
         settings = self.settings
-        words = (settings.num_inducing, settings.objective, settings.batch_size)
-        if not self.has_rows_as_points or words != ("auto", "evidence", "auto"):
+        choices = (settings.num_inducing, settings.objective, settings.batch_size)
+        if not self.has_rows_as_points or choices != ("auto", "evidence", "auto"):
             return False
         if not settings.standardize and (
             settings.kernel == "additive" or settings.time is not None
@@ -166,7 +171,7 @@ class SingleRegressor(SingleModel):
     def _train_exactly(
         self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
     ) -> None:
-        """Train by the evidence of the exact model."""
+        """Train with the evidence of the exact model."""
         settings = self.settings
         varying = settings.noise == "varying"
         kernel = str(settings.kernel).replace("auto", "rbf")
@@ -223,23 +228,25 @@ class SingleRegressor(SingleModel):
     def _choose_warps(
         self, X: AnyNDArray, Y: AnyNDArray, start: Hyperparameters | None
     ) -> AnyNDArray:
-        """Choose skew and tails of each column, [P, 2], by an exact model of it."""
+        """Choose skew and tails of each column, [P, 2], with an exact model of this
+        column.
+        """
         if start is not None:
             return np.tile([start[4:6]], (Y.shape[1], 1))
         rows = np.random.default_rng(self.settings.seed).permutation(len(X))
-        # Several columns take no longer than one.
+        # Several columns together take as long as one column.
         most = SCOUT_ROWS // min(Y.shape[1], 4)
         options: dict[str, Any] = {"varying": True, "warp": True}
         options["deadline"], warps = self._end(SCOUT_SHARE), []
         for y in Y.T:
-            some = rows[~np.isnan(y[rows])][:most]
-            theta, _ = fit_exact(X[some], y[some], **options)
+            sample = rows[~np.isnan(y[rows])][:most]
+            theta, _ = fit_exact(X[sample], y[sample], **options)
             warps.append(theta[4:6])
         return np.array(warps)
 
     def _end(self, share: float = 1.0) -> float:
-        """Return the time at which a training has to end that may take a share of the
-        seconds.
+        """Return the time at which training has to end if it may use this share of the
+        time limit.
         """
         seconds = self.settings.max_seconds
         seconds = np.inf if seconds is None else seconds
@@ -296,18 +303,22 @@ class SingleRegressor(SingleModel):
     def left_out(
         self, copies: AnyNDArray | None = None
     ) -> tuple[Any, Predictive] | None:
-        """Return the row numbers of left-out rows, and their predictions. If the points
-        are not trained, each training row is predicted from the others. None if no rows
-        were left out, or if the time ran out.
+        """Return the row numbers of left-out rows, and their predictions. If the
+        inducing points are not trained, each training row is predicted from the others.
+        None if no rows were left out, or if the time ran out.
 
         :param copies: The number of copies of each training row, [N]; copies are left
             out together.
         """
         if self.has_rows_as_points:
-            model: Any = self.model
-            moments = map(np.asarray, model.loo_moments(copies))
-            mean, variance = (self._without_axis(values)[None] for values in moments)
-            return slice(None), Predictive(mean, variance, np.ones(1), self.units)
+            if self._left_out is None:
+                model: Any = self.model
+                moments = map(np.asarray, model.loo_moments(copies))
+                mean, variance = (
+                    self._without_axis(values)[None] for values in moments
+                )
+                self._left_out = Predictive(mean, variance, np.ones(1), self.units)
+            return slice(None), self._left_out
         if self.judged is None or not self.judged.moments:
             return None
         mean, variance = (
@@ -320,18 +331,18 @@ class SingleRegressor(SingleModel):
     def predictive(
         self, rows: AnyNDArray, known: AnyNDArray | None = None
     ) -> Predictive:
-        """Predict y, with NumPy if it has a form of the model, which is many times
+        """Predict y, with NumPy if the model has a form in NumPy, which is many times
         faster.
 
-        :param known: Known targets of the rows, [N, P], NaN for others. One column
-            depends on no others.
+        :param known: Known targets of the rows, [N, P], NaN for unknown ones. They are
+            ignored if y has one column.
         """
         if self.num_outputs == 1:
             known = None
         if known is None:
-            parts, weights = self.mixture_in_numpy()
-            if parts:
-                return predictive(parts, weights, self.in_units(rows), self.units)
+            components, weights = self.mixture_in_numpy()
+            if components:
+                return predictive(components, weights, self.in_units(rows), self.units)
         moments = self._by_posterior(rows, known, EnsemblePredictions.components_of_y)
         return self._mixed(moments, self.units)
 
@@ -382,7 +393,7 @@ class SingleRegressor(SingleModel):
         return densities + self._without_axis(slopes)
 
     def joint(self, rows: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]:
-        """Predict y jointly, of one column: mean [N] and covariance [N, N]."""
+        """Predict one column of y jointly: mean [N] and covariance [N, N]."""
         curved = self.units.logarithm or self.units.is_warped
         if self.num_outputs > 1:
             remedy = "Pass return_std=True, or draw with sample_y."
@@ -405,16 +416,18 @@ class SingleRegressor(SingleModel):
         posterior = self.posterior
         mean, covariance = posterior.predict_f(X, full_cov=True)
         pairs = zip(posterior.weights.numpy(), posterior.likelihoods, strict=True)
-        noise = sum(weight * part.variance_at(X)[:, 0] for weight, part in pairs)
+        noise = sum(
+            weight * component.variance_at(X)[:, 0] for weight, component in pairs
+        )
         covariance = np.asarray(covariance[0] + tf.linalg.diag(noise))
         mean = self.units.inverse_transform(np.asarray(mean)[:, 0])
         return mean, self.units.scale**2 * covariance
 
     def _mixed(self, moments: list[AnyNDArray], units: Units) -> Predictive:
-        """Mix components, given their means and variances in turn, in the model's
-        units.
+        """Mix components. Their means and variances are given one component after the
+        other, in the model's units.
         """
-        values = [self._without_axis(require_finite(each)) for each in moments]
+        values = [self._without_axis(require_finite(moment)) for moment in moments]
         noise = "Gaussian" if has_gaussian_noise(self.likelihood) else "other"
         weights = self.posterior.weights.numpy()
         return Predictive(
@@ -428,7 +441,9 @@ class SingleRegressor(SingleModel):
         predict: Callable[[EnsemblePredictions, AnyNDArray], Any],
         chunk_size: int = PREDICTION_CHUNK,
     ) -> list[AnyNDArray]:
-        """Predict chunks of rows with the posterior, or given known outputs."""
+        """Predict chunks of rows with the posterior, if requested given known
+        outputs.
+        """
         X = self.in_units(rows)
         if known is None:
             return self.predicted(X, partial(predict, self.posterior), chunk_size)

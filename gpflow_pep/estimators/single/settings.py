@@ -1,4 +1,4 @@
-"""The settings by which one model is trained."""
+"""The settings with which one model is trained."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ from gpflow.likelihoods import Likelihood
 class ModelSettings:
     """The settings of one model.
 
-    They are those of :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and
-    :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`, which describe them,
-    but for those that are described here. A recipe replaces some of them to make the
-    models that it tries.
+    Most are the parameters of
+    :class:`PEPRegressor <gpflow_pep.estimators.PEPRegressor>` and
+    :class:`PEPClassifier <gpflow_pep.estimators.PEPClassifier>`; only the others are
+    described here. A recipe replaces some settings to make the models that it tries.
     """
 
     kernel: str | Kernel = "auto"
@@ -29,21 +29,25 @@ class ModelSettings:
     inducing: Any = "kmeans"
     near_rows: int | str | None = "auto"
     num_latent: int | None = None
-    time: int | None = None  #: The position of the input that continues; None: none.
+    #: The position of the input that continues beyond the rows; None for no such input.
+    time: int | None = None
     ard: bool | float = True
     standardize: bool = True
     max_iterations: int = 1000
     max_seconds: float | None = None
     batch_size: int | str | None = "auto"
     verbose: bool = False
-    seed: int = 0  #: Drawn once for a fit, by ``random_state``.
-    num_classes: int | None = None  #: None: targets are numbers.
+    seed: int = 0  #: The seed, which is drawn from ``random_state`` once for each fit.
+    #: The number of classes; None if targets are numbers.
+    num_classes: int | None = None
     #: The places of the classes in their order, for a likelihood of ordered classes;
-    #: None: they are in order.
+    #: None if they are in order already.
     order: Sequence[int] | None = None
 
     def changes(self, names: Iterable[str]) -> dict[str, Any]:
-        """Give the settings of some names that have another value than the default."""
+        """Return the settings, among these names, that do not have their default
+        value.
+        """
         defaults = ModelSettings()
         if self.num_classes is not None:
             defaults = ModelSettings(likelihood="auto")
@@ -57,5 +61,7 @@ class ModelSettings:
         return changed
 
     def is_like(self, other: "ModelSettings") -> bool:
-        """Return whether both describe the same model, trained for as long or not."""
+        """Return whether both describe the same model, apart from how long it is
+        trained.
+        """
         return replace(self, max_iterations=other.max_iterations) == other

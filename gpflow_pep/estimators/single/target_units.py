@@ -1,4 +1,4 @@
-"""The units in which the model of a regressor takes its targets, and the way back."""
+"""The conversion of targets to the units of a regressor's model, and back."""
 
 import gpflow
 import numpy as np
@@ -14,12 +14,12 @@ from .outputs import parts_of
 
 
 def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
-    """Choose the units by targets [N, P], which may lack some; other columns are not
-    looked at.
+    """Choose the units from targets [N, P], some of which may be missing (NaN). Other
+    columns are ignored.
 
-    :param scaled: Whether the model takes those of each output standardised, [P].
-    :param logarithm: Whether it takes their logarithms.
-    :raises ValueError: If one has no logarithm.
+    :param scaled: Whether the targets of each output are standardised, [P].
+    :param logarithm: Whether the model is of their logarithms.
+    :raises ValueError: If a target has no logarithm.
     """
     levels = _levels(Y[:, : len(scaled)], logarithm)
     offset = np.zeros(len(scaled))
@@ -32,14 +32,16 @@ def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
 
 
 def spread_of(X: AnyNDArray) -> AnyNDArray:
-    """Compute the standard deviation of each column of X [N, D], 1 of constant ones."""
+    """Compute the standard deviation of each column of X [N, D]; 1 for constant
+    columns.
+    """
     spread = np.std(X, axis=0)
     return np.where(spread > 0.0, spread, 1.0)
 
 
 def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
-    """Change targets [N, P], which may lack some, to the model's units; columns beside
-    them, of what else a likelihood takes, stay.
+    """Convert targets [N, P], some of which may be missing (NaN), to the model's units.
+    Further columns, which hold other data for the likelihood, stay.
     """
     P = np.size(units.scale)
     _levels(Y[:, :P], units.logarithm)
@@ -48,7 +50,9 @@ def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
 
 
 def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
-    """Change the likelihood of targets to that of targets in the model's units."""
+    """Convert the likelihood of targets to the likelihood of targets in the model's
+    units.
+    """
     P = np.size(units.scale)
     if (
         np.all(units.scale == np.ones(P))
@@ -57,26 +61,26 @@ def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
     ):
         return likelihood
     linear = units._replace(logarithm=False)
-    parts = parts_of(likelihood, P)
-    changed = list(parts)
-    for p, part in enumerate(parts):
+    likelihoods = parts_of(likelihood, P)
+    changed = list(likelihoods)
+    for p, output in enumerate(likelihoods):
 
         def change(value: float, p: int = p) -> float:
             row: AnyNDArray = np.full([1, P], value, gpflow.default_float())
-            t = linear.transform(row)  # rounded as targets are
+            t = linear.transform(row)  # with the rounding of targets
             return float(t.astype(row.dtype)[0, p])
 
-        in_units = traits(part).in_units
+        in_units = traits(output).in_units
         if in_units is not None:
             changed[p] = in_units(change, float(np.ravel(units.scale)[p]))
-    if all(new is old for new, old in zip(changed, parts, strict=True)):
+    if all(new is old for new, old in zip(changed, likelihoods, strict=True)):
         return likelihood
     return changed[0] if P == 1 else PerOutput(changed)
 
 
 def log_slopes(units: Units, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:
-    """Give what log densities in original units exceed those of targets as the model
-    takes them by, [N, P]; 0 where a target has a probability, which has no units.
+    """Compute log densities in original units minus log densities in the model's units,
+    [N, P]; 0 if a target has a probability, which has no units.
     """
     slopes = units.log_slope(units.inverse_transform(Y[:, : np.size(units.scale)]))
     return np.where(traits(likelihood).has_density(Y), slopes, 0.0)

@@ -1,4 +1,4 @@
-"""Training of the models of an estimator, within its limits."""
+"""Training of the models of an estimator, within its limits of time and steps."""
 
 import contextlib
 import time
@@ -40,34 +40,36 @@ from ...training.fitting.objectives import FAILURES, Objective, WholeLoss
 from ...training.fitting.points import OVER, PointsScore, add_points, leave_rows_out
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on
-#: average over the last WINDOW. At alpha 1 above all, it can go on rising without end
-#: as kernel and inducing points fit the training rows ever more closely, and held-out
+#: average over the last WINDOW steps. Above all at alpha 1, log Z can rise without end,
+#: as kernel and inducing points fit the training rows ever more closely, but held-out
 #: rows no better: docs/training.rst.
 TOLERANCE = 1e-4
 WINDOW = 10
-#: What an evaluation costs is in proportion to N M². Where this is above it, as by 100
-#: inducing points on more than 10 000 rows, training begins with some of the rows.
+#: The cost of an evaluation is proportional to N M². If N M² is larger than this, for
+#: example with 100 inducing points and more than 10 000 rows, training begins with some
+#: of the rows.
 WORK_OF_SUBSETS = 1e8
-#: Above this, where an evaluation takes more than a second, some rows train, and never
-#: all.
+#: If N M² is larger than this, an evaluation takes more than a second, and training
+#: uses only some of the rows.
 WORK_OF_STEPS = 5e9
-#: Up to here powers are mixed with default settings; above, more points take their
-#: time. On 7000 rows of ccpp with 100 points the NLPD was -.230 with three powers in 12
-#: s, -.106 with one in 7.
+#: Default settings mix powers up to this N M²; above it, the time is better spent on
+#: more points. On 7000 rows of ccpp with 100 points the NLPD was -.230 with three
+#: powers in 12 s, and -.106 with one power in 7 s.
 WORK_OF_POWERS = 5e8
-#: After training, near rows, weights and the posterior of all rows take so many times
-#: as long as log densities of rows left out: 8 (100, 200 points, 30 000 rows) to 14
-#: (400, 800; 5000 rows).
+#: After training, near rows, weights and the posterior of all rows take this number of
+#: times as long as log densities of left-out rows: 8 (100 or 200 points, 30 000 rows)
+#: to 14 (400 or 800 points, 5000 rows).
 AFTER = 14.0
-#: Rows for each point on which the number of points is chosen, and at least so many.
-#: (All rows give ccpp 200 points, .03 nats in three times the seconds; 16 generated
-#: tables gain .007 at most.) Of several latent functions, whose integrals take most of
-#: the time, half as many: 20 000 rows of three classes had a log loss of .659 in 26 s
-#: with 1000 of them, .658 in 77 s with all.
+#: The number of points is chosen on this number of rows for each point, and on at least
+#: this number of rows. (With all rows ccpp gets 200 points and gains .03 nats in three
+#: times the time; 16 generated tables gain at most .007.) With several latent
+#: functions, whose integrals take most of the time, it is chosen on half as many rows:
+#: 20 000 rows of three classes had a log loss of .659 in 26 s with 1000 rows, and .658
+#: in 77 s with all rows.
 ROWS_PER_POINT = 8
 SOME_ROWS = 2000
-#: Minibatch training has so many steps at least, and passes over the data; the rate of
-#: Adam.
+#: The smallest number of steps of training with minibatches; its number of passes over
+#: the data; and the learning rate of Adam.
 MINIBATCH_STEPS = 3000
 MINIBATCH_EPOCHS = 5
 RATE = 0.01
@@ -79,39 +81,40 @@ class Training:
 
     objective: Objective
     max_iterations: int
-    progress: bool  #: Whether there is a bar.
-    #: Names all that a compiled loss depends on beside the shapes of parameters and of
-    #: X's columns; None: it is not known.
+    progress: bool  #: Whether to show a progress bar.
+    #: Identifies everything that a compiled loss depends on, except the shapes of
+    #: parameters and of X's columns; None if that is not known.
     cache_key: tuple[Any, ...] | None
-    #: Gives what holds the data and the loss of a model.
+    #: A function that returns the object with the data and the loss of a model.
     holder: Callable[[GPModel], Any]
-    drops_powers: bool  #: Whether many points leave one power of several.
+    #: Whether only one of several powers is kept if there are many points.
+    drops_powers: bool
 
 
 class Attempts(NamedTuple):
-    """What the training of one model is to try."""
+    """What the training of one model tries."""
 
-    alphas: tuple[float, ...]  #: The power; or those to choose from, or to mix.
+    alphas: tuple[float, ...]  #: The power, or several powers to choose from or to mix.
     mixes: bool  #: Whether the powers are mixed.
-    grows: bool  #: Whether inducing points are added as long as that pays.
+    #: Whether inducing points are added as long as that improves predictions.
+    grows: bool
     near_rows: bool  #: Whether predictions may use near training rows.
-    end: float  #: When it is to end, by ``time.perf_counter``.
+    end: float  #: The time at which training has to end, by ``time.perf_counter``.
 
 
 class Trained(NamedTuple):
-    """A model, or an ensemble of its powers, as it was trained."""
+    """A trained model, or an ensemble of models at several powers."""
 
     model: GPModel | Ensemble
-    record: MaximiseRecord  #: Of the heaviest component.
-    scores: (
-        dict[float, float] | None
-    )  #: Mean log densities of rows left out at each power.
+    record: MaximiseRecord  #: The record of the component with the largest weight.
+    #: The mean log density of left-out rows at each power.
+    scores: dict[float, float] | None
     left_out: AnyNDArray | None
-    """The numbers of the rows by which all was chosen; None: each row in turn, which is
-    optimistic where inducing inputs were trained.
+    """The numbers of the left-out rows that decided between models; None if each row
+    was left out in turn, which is optimistic if inducing inputs were trained.
     """
 
-    #: Mean and variance of y of these rows, [S, P] each, under each component.
+    #: Mean and variance of y at these rows, [S, P] each, under each component.
     moments: Any = ()
 
 
@@ -122,34 +125,34 @@ def train_model(
     attempts: Attempts,
     seed: int,
 ) -> Trained:
-    """Train as is to be tried: as many inducing points as pay, one power or several,
-    near rows.
+    """Train a model with all attempts: adding inducing points, one or several powers,
+    and near rows.
 
-    From :data:`LEAST_ROWS <gpflow_pep.training.choosing.near.LEAST_ROWS>` rows on, rows
-    that are left out of training judge all of it, and are given to the models
-    afterwards, with the parameters as they are. With fewer they judge the number of
-    points only.
+    With :data:`LEAST_ROWS <gpflow_pep.training.choosing.near.LEAST_ROWS>` rows or more,
+    rows that are left out of training decide between all attempts. They are added to
+    the models afterwards, and the parameters stay the same. With fewer rows, left-out
+    rows decide only on the number of points.
     """
     tries = attempts.grows or attempts.mixes or attempts.near_rows
     many = len(data[0]) >= LEAST_ROWS and tries
     trainings = len(attempts.alphas) + (attempts.grows and not many)
     train = Trainer(training, trainings, attempts.end)
-    whole = model
+    full = model
     left_out = None
     validation: Any = None
     fast: Any = train
-    if many and attempts.grows and _begins_with_some(whole):
+    if many and attempts.grows and _begins_with_some(full):
         fast = train.on_some
     growth = _Growth((), {}, "", fast, attempts)
     if many or attempts.grows:
-        model, left_out = leave_rows_out(whole, seed)
+        model, left_out = leave_rows_out(full, seed)
         validation = data[0][left_out], data[1][left_out]
     if attempts.grows:
         growth = _grow(training, model, validation, growth, train, many, seed)
     if not many:
         if attempts.grows:
-            whole.inducing_variable = model.inducing_variable
-        model = whole
+            full.inducing_variable = model.inducing_variable
+        model = full
         left_out = None
         validation = None
     refit = growth.trainer_of_powers(train)
@@ -157,8 +160,8 @@ def train_model(
     moments: Any = ()
     if validation is not None:
         trained, moments = _judged(trained, attempts, validation)
-        for part in components(trained)[0]:
-            part.data = data
+        for component in components(trained)[0]:
+            component.data = data
     record = growth.records[_power(heaviest(trained))]
     record = record._replace(points=growth.points)
     if growth.cut:
@@ -167,16 +170,19 @@ def train_model(
 
 
 class _Growth(NamedTuple):
-    """What the choice of the number of inducing points leaves for the powers."""
+    """The result of choosing the number of inducing points, for the training of the
+    powers.
+    """
 
     points: tuple[PointsScore, ...]
-    records: dict[float, MaximiseRecord]  #: Of powers that are trained already.
-    cut: str  #: Why more points were not tried, if the time was over.
+    #: The records of powers that are trained already.
+    records: dict[float, MaximiseRecord]
+    cut: str  #: Why no more points were tried, if the time ran out.
     train: Callable[..., MaximiseRecord]
     attempts: Attempts
 
     def trainer_of_powers(self, train: "Trainer") -> Callable[[GPModel], None]:
-        """Make what trains a model at its power, and adds to the records."""
+        """Make a function that trains a model at its power and adds to the records."""
 
         def refit(model: GPModel) -> None:
             alpha = _power(model)
@@ -198,9 +204,9 @@ def _grow(
     many: bool,
     seed: int,
 ) -> _Growth:
-    """Add inducing points to a model as long as rows left out gain.
+    """Add inducing points to a model as long as predictions of left-out rows improve.
 
-    :param many: Whether rows that are left out judge powers and near rows too.
+    :param many: Whether left-out rows also decide on powers and near rows.
     """
     attempts = before.attempts
     after = AFTER if attempts.near_rows and takes_near_rows(model) else 1.0
@@ -208,8 +214,8 @@ def _grow(
     points, record = add_points(model, before.train, validation, seed=seed, **ends)
     train.end -= many * after * points[-1].judging
     cut = record.message if record.message.startswith(OVER) else ""
-    # Its power is trained then, unless all rows are to follow; the others start where
-    # it ended.
+    # The model's power is then trained already, unless training on all rows follows;
+    # the other powers start where it ended.
     records: dict[float, MaximiseRecord] = {}
     if many or time.perf_counter() > train.end:
         records = {_power(model): record}
@@ -219,8 +225,9 @@ def _grow(
     auto = attempts.mixes and training.drops_powers
     if auto and _work(model) > WORK_OF_POWERS:
         attempts = attempts._replace(alphas=(_power(model),), mixes=False)
-    # All of these rows train then, in time for as many steps as some took. Tables of
-    # 30 000 rows lose .03 to .08 nats by 12 to 15 steps, one of 10 000 gains .14 by 71.
+    # Training then continues on all of these rows, if there is time for as many steps
+    # as on some of them. On tables of 30 000 rows, 12 to 15 steps lose .03 to .08 nats;
+    # on one of 10 000 rows, 71 steps gain .14.
     some_rows = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS)
     seconds = record.seconds / (some_rows / len(model.data[0]))
     late = time.perf_counter() + seconds > train.end
@@ -236,7 +243,9 @@ def _with_powers(
     validation: tuple[AnyNDArray, AnyNDArray] | None,
     refit: Callable[[GPModel], None],
 ) -> tuple[Any, dict[float, float] | None]:
-    """Train at one power, at the best of several, or mix several; with their scores."""
+    """Train at one power, choose the best of several powers, or mix them; return the
+    scores of the powers too.
+    """
     if not attempts.mixes:
         if len(attempts.alphas) == 1:
             refit(model)
@@ -264,7 +273,9 @@ def _with_powers(
 def _judged(
     model: Any, attempts: Attempts, validation: tuple[AnyNDArray, AnyNDArray]
 ) -> tuple[Any, Any]:
-    """Let near rows join, and predict the rows left out under each component."""
+    """Let predictions use near rows if that improves them, and predict the left-out
+    rows with each component.
+    """
     if attempts.near_rows:
         model = _with_near_rows(model, validation)
     if not has_gaussian_noise(heaviest(model).likelihood):
@@ -275,23 +286,25 @@ def _judged(
 
 
 def _with_near_rows(model: Any, validation: tuple[AnyNDArray, AnyNDArray]) -> Any:
-    """Let predictions use near rows, if they can and rows left out gain."""
+    """Let predictions use near rows, if the model can and if predictions of left-out
+    rows improve.
+    """
     with q_once(), contextlib.suppress(*FAILURES):
-        # It fails if rows are nearly the same, with hardly any noise.
-        parts, weights = components(model)
-        if all(map(takes_near_rows, parts)):
-            mixed = ensemble_with_near_rows(Ensemble(parts, weights), validation)
+        # This fails if rows are nearly equal and there is hardly any noise.
+        models, weights = components(model)
+        if all(map(takes_near_rows, models)):
+            mixed = ensemble_with_near_rows(Ensemble(models, weights), validation)
             return mixed or model
     return model
 
 
 def _power(model: Any) -> float:
-    """Give the power of a model, or of one that has none a number."""
+    """Return the power of a model; NaN if it has none."""
     return float(model.alpha.numpy()) if hasattr(model, "alpha") else np.nan
 
 
 def tied_model(Y: AnyNDArray, *parts: Any, alpha: float) -> ARPEP:
-    """Make the model that is trained by minibatches, of kernel, likelihood and inducing
+    """Make the model for training with minibatches from kernel, likelihood and inducing
     points.
     """
     num_latent = check_num_latent(None, parts[1], tf.constant(Y))
@@ -306,7 +319,7 @@ def train_by_batches(
     seed: int,
     end: float,
 ) -> int:
-    """Train by minibatches until a time, and give the number of steps."""
+    """Train with minibatches until the given time, and return the number of steps."""
 
     def check_time(_: GPModel) -> dict[str, float]:
         if time.perf_counter() > end:
@@ -335,13 +348,13 @@ def train_by_batches(
 
 
 def _work(model: Any) -> float:
-    """Describe what an evaluation costs, in proportion: N M²."""
+    """Compute N M², to which the cost of an evaluation is proportional."""
     M = model.num_inducing * len(latent_kernels(model.kernel))
     return float(len(model.data[0]) * M**2)
 
 
 def _begins_with_some(model: GPModel) -> bool:
-    """Whether some of many rows are trained on first: where a step on all of them takes
+    """Whether training begins with some of the rows, because a step on all rows takes
     long.
     """
     is_slow = (
@@ -352,12 +365,11 @@ def _begins_with_some(model: GPModel) -> bool:
 
 class Trainer:
     """
-    Trains models that differ in rows and parameters, with one compilation where that is
-    possible.
+    Trains models that differ in rows and parameters, with one compilation if possible.
 
     :param training: The settings.
-    :param num_trainings: Among how many the seconds are shared, if there is a limit.
-    :param end: When they are to end, by ``time.perf_counter``.
+    :param num_trainings: The number of trainings that share the time, if it is limited.
+    :param end: The time at which all of them have to end, by ``time.perf_counter``.
     """
 
     def __init__(self, training: Training, num_trainings: int, end: float) -> None:
@@ -368,9 +380,7 @@ class Trainer:
         self._compiled_for: tuple[Any, Any] = None, None
 
     def share_ends(self) -> float:
-        """Find when the share of the seconds that the next training takes
-        will be over.
-        """
+        """Compute the time at which the next training has used up its share."""
         now = time.perf_counter()
         share = 1.0 / max(self._left, 1)
         self._left -= 1
@@ -382,10 +392,9 @@ class Trainer:
         deadline: float | None = None,
         begin_with_some: bool = True,
     ) -> MaximiseRecord:
-        """Train a model until a deadline, or for its share of the seconds that are
-        left.
+        """Train a model until a deadline, or for its share of the remaining time.
 
-        :param begin_with_some: Whether some of many rows may be trained on first.
+        :param begin_with_some: Whether training may begin with some of the rows.
         """
         deadline = self.share_ends() if deadline is None else deadline
         if (
@@ -401,7 +410,7 @@ class Trainer:
                     return record._replace(objective=np.nan)
         record = self._maximise(model, deadline)
         if record.message.startswith(NO_STEP) and time.perf_counter() < deadline:
-            # Once more from there, without the steps that L-BFGS remembers.
+            # Run L-BFGS once more from there, without its memory of earlier steps.
             again = self._maximise(model, deadline)
             num_rows = len(self._training.holder(model).data[0])
             gain = (again.objective - record.objective) / num_rows
@@ -413,15 +422,15 @@ class Trainer:
         return _warned(record)
 
     def on_some(self, model: GPModel, deadline: float | None = None) -> MaximiseRecord:
-        """Train on some rows, see :func:`~gpflow_pep.training.maximise_on_subset`."""
+        """Train on some rows; see :func:`~gpflow_pep.training.maximise_on_subset`."""
         deadline = self.share_ends() if deadline is None else deadline
-        number = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS)
+        size = max(ROWS_PER_POINT * model.num_inducing, SOME_ROWS)
         limits = cheaper.TOLERANCE, cheaper.WINDOW
         if not isinstance(model, PEPRegression):
-            number = number // 2
+            size = size // 2
             limits = (TOLERANCE, WINDOW)
-        some = cheaper.on_some_rows(model, number, 0)
-        return _warned(self._maximise(some, deadline, *limits))
+        sampled = cheaper.on_some_rows(model, size, 0)
+        return _warned(self._maximise(sampled, deadline, *limits))
 
     def _maximise(
         self,
@@ -430,7 +439,9 @@ class Trainer:
         tolerance: float = TOLERANCE,
         window: int = WINDOW,
     ) -> MaximiseRecord:
-        """Maximise the objective by a loss that was compiled before if it can."""
+        """Maximise the objective, with a loss that was compiled before if there is
+        one.
+        """
         training = self._training
         objective = training.objective
         trained = training.holder(model)
@@ -453,7 +464,7 @@ class Trainer:
 
 
 def _warned(record: MaximiseRecord) -> MaximiseRecord:
-    """Warn of training that did not come to its end."""
+    """Warn if training ended before it converged."""
     if not record.converged:
         text = (
             f"Training ended after {counted(record.iterations, 'step')}:"

@@ -1,3 +1,3 @@
-"""Choices by rows that were left out: the power, ensembles of models, near rows and
+"""Choices by left-out rows: of the power, ensembles of models, near rows and near
 labels.
 """

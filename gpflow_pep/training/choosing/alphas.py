@@ -26,7 +26,7 @@ from ..fitting.objectives import (
 )
 from ..fitting.points import held_out_densities, left_out_densities
 
-#: What is tried unless others are asked for.
+#: The powers that are tried by default.
 ALPHAS = (0.0, 0.5, 1.0)
 
 Train = Callable[[GPModel], Any]
@@ -37,22 +37,23 @@ class AlphaScore(NamedTuple):
 
     alpha: float
     log_density: float  #: The mean over rows, in nats.
-    standard_error: float  #: Of that mean.
-    behind: float  #: How much less the mean is than that of the power that was chosen.
+    standard_error: float  #: The standard error of that mean.
+    behind: float  #: By how much the mean is lower than the mean of the chosen power.
     behind_error: (
         float  #: The standard error of that difference, from differences row by row.
     )
-    message: str  #: Why there is no score; empty where there is one.
+    message: str  #: The reason why there is no score; empty if there is one.
 
 
 class AlphaSelection(NamedTuple):
-    """The power that :func:`select_alpha` chose, and the scores of all."""
+    """The power that :func:`select_alpha` chose, and the scores of all powers."""
 
     alpha: (
         float  #: The power with the highest mean log density; the first of equal ones.
     )
-    scores: tuple[AlphaScore, ...]  #: Of each power, in the order asked for.
-    rows: str  #: Which rows were left out: ``"leave-one-out"`` or ``"held-out"``.
+    #: The score of each power, in the order of the argument.
+    scores: tuple[AlphaScore, ...]
+    rows: str  #: How rows were left out: ``"leave-one-out"`` or ``"held-out"``.
 
 
 def select_alpha(
@@ -77,7 +78,7 @@ def select_alpha(
     :param refit: Whether to train at each power, with
         :func:`~gpflow_pep.training.maximise` and its defaults; or a function that
         trains the model. False keeps the parameters, which is quick but ignores that
-        each power has other best parameters.
+        the best parameters depend on the power.
     :return: The chosen power, and the scores of all powers. A power at which training
         or the score fails has no score and gives a warning.
     :raises ValueError: If a power is outside [0, 1], the model has no power or several,
@@ -141,11 +142,11 @@ def train_at_each(
     objective: Objective,
     use: Callable[[float], None],
 ) -> dict[float, str]:
-    """Train a model at each of some powers, each time from the parameters as they are.
+    """Train a model at each of some powers, each time from the present parameters.
 
-    :param use: Called with each power when the model is trained at it.
-    :return: Why training or the call failed, of the powers where it did.
-    :raises ValueError: If that are all of them.
+    :param use: A function that is called with each power, after training at this power.
+    :return: The reason for each power at which training or the call failed.
+    :raises ValueError: If all powers failed.
     """
     train = _trainer(model, refit, objective)
     state = state_of(model)

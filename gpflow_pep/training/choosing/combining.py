@@ -7,18 +7,18 @@ of the predictive densities of models that were trained at several powers,
 
     p(y_* | x_*) = \sum_k w_k \, p_k(y_* | x_*),
 
-needs no choice and loses little where it does not gain: on each row its negative log
-density is at most that of component k less :math:`\log w_k`. The weights maximise the
+needs no choice and never loses much: on each row its negative log density is at most
+the negative log density of component k minus :math:`\log w_k`. The weights maximise the
 leave-one-out density of the rows, with a Dirichlet prior whose weight is :math:`c`
-times that of the data,
+times the weight of the data,
 
 .. math::
 
     \sum_n \log \sum_k w_k \, p_k(y_n | y_{-n}) + \frac{c N}{K} \sum_k \log w_k .
 
 Without the prior this is stacking (Yao, Vehtari, Simpson & Gelman 2018). Leave-one-out
-densities are optimistic where inducing inputs were trained, and more so at larger
-powers: the prior keeps each weight at :math:`c / (K (1 + c))` at least.
+densities are optimistic if inducing inputs were trained, and more so at larger powers.
+The prior therefore keeps each weight above :math:`c / (K (1 + c))`.
 """
 
 import warnings
@@ -42,10 +42,11 @@ from ..fitting.points import check_one_power
 from .alphas import ALPHAS, Train, check_alphas, train_at_each
 from .ensemble import Ensemble, EnsembleRecord, check_models, check_weights
 
-#: c of the prior on weights, relative to the data.
+#: The constant c in the prior of the weights, relative to the data.
 PRIOR_WEIGHT = 0.25
-#: A leave-one-out log density is taken to be this much below the row's best component
-#: at least: what is lower, or an improper cavity, adds nothing about the weights.
+#: A leave-one-out log density is at least the density of the row's best component minus
+#: this number. Lower values, or an improper cavity, have no more influence on the
+#: weights.
 _FLOOR = 700.0
 _MAX_PASSES = 10_000
 _SETTLED = 1e-12
@@ -109,24 +110,26 @@ def weights_of_means(
 ) -> AnyNDArray:
     r"""
     Compute the weights u of the components' means in the predicted mean,
-    :math:`\sum_k u_k \mu_k`: at least 0, of sum 1, and with the least
+    :math:`\sum_k u_k \mu_k`: at least 0, with sum 1, and with the smallest
 
     .. math::
 
        \sum_n \Big(y_n - \sum_k u_k \mu_{k,-n}\Big)^2 + \lambda N \sigma^2 |u - w|^2,
 
     where :math:`\sigma^2` is the mean square error with the weights w of the densities.
-    As u has the sum 1, this is a multiple of a square :math:`|B u|^2`; and the v, at
-    least 0, with the least :math:`|B v|^2 + (1 - \sum_k v_k)^2` is a multiple of u.
+    Because u has the sum 1, this is a multiple of a square :math:`|B u|^2`. The
+    nonnegative v with the smallest :math:`|B v|^2 + (1 - \sum_k v_k)^2` is a multiple
+    of u.
 
-    :param means: :math:`\mu_{k,-n}`, of rows that were left out.
-    :param targets: y of these rows, in the same units.
-    :param weights: w.
-    :param shrinkage: :math:`\lambda`, above 0.
+    :param means: The means :math:`\mu_{k,-n}` of left-out rows.
+    :param targets: The targets y of these rows, in the same units.
+    :param weights: The weights w of the densities.
+    :param shrinkage: The weight :math:`\lambda` of the shrinkage, above 0.
     """
     errors = (targets - means).T  # [N, K]
     scale = np.sqrt(np.sum((errors @ weights) ** 2))
-    if scale <= 1e-12 * np.linalg.norm(errors):  # w is right up to rounding
+    # The weights w are right up to rounding.
+    if scale <= 1e-12 * np.linalg.norm(errors):
         return weights
     apart = np.sqrt(shrinkage) * (np.eye(len(weights)) - weights[:, None])
     B = np.vstack([errors / scale, apart, np.ones(len(weights))])
@@ -213,7 +216,7 @@ def ensemble_of_powers(
     """
     alphas = check_alphas(alphas)
     check_one_power(model)
-    weights = _checked(weights, len(alphas))  # before minutes of training
+    weights = _checked(weights, len(alphas))  # checked before minutes of training
     state = state_of(model)
     start = [variable.numpy() for variable in state]
     trained: dict[float, GPModel] = {}
@@ -253,7 +256,7 @@ def _checked(weights: str | AnyNDArray, num_components: int) -> str | AnyNDArray
 def _densities(
     models: Sequence[GPModel], validation: RegressionData | None
 ) -> AnyNDArray | None:
-    """Log densities [K, N] of rows that were left out; None where a model has none."""
+    """Compute log densities [K, N] of left-out rows; None if a model has none."""
     if validation is not None:
         return np.stack(
             [np.asarray(model.predict_log_density(validation)) for model in models]
@@ -275,6 +278,6 @@ def _densities(
 
 
 def power_of(model: GPModel) -> float | None:
-    """Give the power of all rows; None where there is none, or several."""
+    """Return the power of all rows; None if there is no power or several."""
     alpha = getattr(model, "alpha", None)
     return float(alpha.numpy()) if alpha is not None and alpha.shape.rank == 0 else None

@@ -53,9 +53,9 @@ from ...models.mixed import predict_f_of_readings
 class EnsemblePredictions(Module):
     """Predictions of an ensemble of Gaussian processes with one kind of likelihood.
 
-    :param models: The components, of which only what their targets may be is kept.
-    :param likelihoods: Of the components.
-    :param weights: [K], at least 0, with sum 1.
+    :param models: The components. Only the checks of their targets are kept.
+    :param likelihoods: The likelihoods of the components.
+    :param weights: The weights, [K], at least 0, with sum 1.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class EnsemblePredictions(Module):
     def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
-        """Mean and covariance of f under each component."""
+        """Compute mean and covariance of f under each component."""
 
     @check_shapes(
         "Xnew: [N, D]",
@@ -86,8 +86,8 @@ class EnsemblePredictions(Module):
     def predict_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> MeanAndVariance:
-        """Compute mean and covariance of f under the ensemble, whose density is not
-        Gaussian.
+        """Compute mean and covariance of f under the ensemble. The density of f is a
+        mixture, not a Gaussian.
 
         :param full_cov: Whether to compute the covariances of rows.
         :param full_output_cov: Whether to compute the covariances of outputs; not both.
@@ -102,8 +102,8 @@ class EnsemblePredictions(Module):
 
     @check_shapes("Xnew: [N, D]", "return[0]: [N, P]", "return[1]: [N, P]")
     def predict_y(self, Xnew: InputData) -> MeanAndVariance:
-        """Compute mean and variance of new targets, with the spread of the components'
-        means.
+        """Compute mean and variance of new targets. The variance includes the spread of
+        the components' means.
         """
         return finite(self.mix_moments(self.components_of_y(Xnew)))
 
@@ -129,11 +129,12 @@ class EnsemblePredictions(Module):
     @check_shapes("data[0]: [N, D]", "data[1]: [N, P]", "return: [N, P]")
     def predict_log_density_of_entries(self, data: RegressionData) -> tf.Tensor:
         r"""Compute :math:`\log \sum_k w_k p_k(y_p | x)` of each target of new rows; NaN
-        of NaN.
+        for missing targets.
 
-        :param data: X and Y of the rows, where Y has NaN for what was not observed.
-        :raises ValueError: If a target is outside its likelihood's support, or these
-            are not of one latent function and target for each output.
+        :param data: X and Y of the rows; NaN in Y marks a missing target.
+        :raises ValueError: If a target is outside the support of its likelihood, or if
+            the likelihoods do not have one latent function and one target for each
+            output.
         """
         X, Y = map(tf.convert_to_tensor, data)
         check_entries(self.likelihoods[0], Y)
@@ -179,7 +180,8 @@ class EnsemblePredictions(Module):
         :math:`\sum_k w_k F_k(y) = q`.
 
         :param quantiles: Probabilities in (0, 1).
-        :raises ValueError: If one is not, or if the noise is not Gaussian.
+        :raises ValueError: If a probability is outside (0, 1), or if the noise is not
+            Gaussian.
         """
         if not all(map(has_gaussian_noise, self.likelihoods)):
             raise checks.refusal(
@@ -203,9 +205,9 @@ class EnsemblePredictions(Module):
         *,
         seed: int | None = None,
     ) -> tf.Tensor:
-        """Draw f: first the component, then f at all rows under it.
+        """Draw f: first the component, and then f at all rows under this component.
 
-        :param num_samples: S.
+        :param num_samples: The number of draws, S.
         :param full_cov: Whether rows are drawn jointly.
         :param seed: Seed of the draws: the same seed gives the same draws. None gives
             new draws each time.
@@ -221,7 +223,8 @@ class EnsemblePredictions(Module):
         *,
         seed: int | None = None,
     ) -> tf.Tensor:
-        """Draw targets given :meth:`predict_f_samples`, whose arguments these are.
+        """Draw f and then targets given f. The arguments are the same as in
+        :meth:`predict_f_samples`.
 
         :raises ValueError: If the likelihood cannot be sampled.
         """
@@ -249,8 +252,8 @@ class EnsemblePredictions(Module):
         seed: int | None,
         given_f: Callable[[int, AnyNDArray, np.random.Generator], AnyNDArray],
     ) -> tf.Tensor:
-        """Draw from the mixture, [S, N, P]: f under a component, and what is drawn
-        given its number and f.
+        """Draw from the mixture, [S, N, P]: f under a component, and then ``given_f``
+        of the component's number and f.
         """
         checks.check_positive("num_samples", num_samples)
         random = np.random.default_rng(seed)
@@ -268,7 +271,7 @@ class EnsemblePredictions(Module):
     def _correlate(
         self, noise: AnyNDArray, covariance: AnyNDArray, full_cov: bool
     ) -> AnyNDArray:
-        """Give standard normal draws [S, N, L] a covariance of f."""
+        """Convert standard normal draws [S, N, L] to draws with the covariance of f."""
         if self._mixes_outputs:  # the outputs of a row depend on each other
             shape = noise.shape[1:]
             blocks = [1, shape[0] * shape[1]] if full_cov else list(shape)
@@ -312,8 +315,8 @@ class EnsemblePredictions(Module):
 
 
 def _root_of(covariance: AnyNDArray) -> AnyNDArray:
-    """Factorise covariances [..., M, M]; unlike a Cholesky factor this root never
-    fails, where rounding makes values negative.
+    """Factorise covariances [..., M, M]. Unlike a Cholesky factorisation this never
+    fails if rounding makes eigenvalues negative.
     """
     values, vectors = np.linalg.eigh(covariance)
     return vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :]
@@ -323,10 +326,10 @@ class EnsembleRecord(NamedTuple):
     """How the weights of an ensemble were chosen."""
 
     alphas: tuple[float | None, ...]
-    """The power of each component; None where it has none, or several."""
+    """The power of each component; None if it has no power or several."""
 
     log_densities: AnyNDArray
-    """[K], the mean log density of the rows that were left out, in nats; NaN where
+    """The mean log density of left-out rows for each component, [K], in nats; NaN if
     unknown.
     """
 
@@ -352,7 +355,7 @@ class Ensemble(EnsemblePredictions):
     :param known: For mixed outputs: known outputs of the predicted rows, [N, P], with
         NaN for unknown ones. Each component is conditioned on them
         (:meth:`~gpflow_pep.models.PEP.predict_f`), and the weights do not change. The
-        prediction of a known output describes another reading, with different white
+        prediction of a known output describes a further measurement, with other white
         noise.
     :raises ValueError: If the models or the weights do not fit together.
     """
@@ -382,7 +385,7 @@ class Ensemble(EnsemblePredictions):
         """Compute mean and variance of the missing targets in the rows of the data, as
         ``impute_y`` of the components does, including the spread of their means.
 
-        :raises ValueError: If the components are not of mixed outputs.
+        :raises ValueError: If the components do not have mixed outputs.
         """
         if not all(is_mixed(model.kernel) for model in self.models):
             got = type(self.models[0]).__name__
@@ -410,10 +413,10 @@ class Ensemble(EnsemblePredictions):
 
 
 class EnsemblePosterior(EnsemblePredictions):
-    """The posteriors of an :class:`Ensemble`, which do not follow its parameters.
+    """The posteriors of an :class:`Ensemble`. They do not change with its parameters.
 
-    :param posteriors: GPflow posteriors. For the others see
-        :class:`EnsemblePredictions`.
+    :param posteriors: The GPflow posteriors of the components. For the other arguments
+        see :class:`EnsemblePredictions`.
     """
 
     def __init__(
@@ -428,9 +431,8 @@ class EnsemblePosterior(EnsemblePredictions):
 
     @skip_autograph
     def moments_anywhere(self) -> list[tuple[AnyNDArray, ...]]:
-        """Compute mean and variance of f, [L] each, at a row of which nothing is known
-        under each component: one that may be any of the training rows, or some 1000 of
-        them.
+        """Compute mean and variance of f under each component, [L] each, at a row with
+        unknown inputs: the mixture over training rows, or over about 1000 of them.
         """
 
         def moments(
@@ -450,7 +452,7 @@ class EnsemblePosterior(EnsemblePredictions):
     def components_of_f(
         self, Xnew: InputData, full_cov: bool = False, full_output_cov: bool = False
     ) -> Sequence[MeanAndVariance]:
-        """Predict f; of rows of NaN, of which nothing is known, by
+        """Predict f; at rows of NaN, whose inputs are unknown, with
         :meth:`moments_anywhere`.
         """
         unknown = tf.reduce_all(tf.math.is_nan(Xnew), axis=1)  # [N]
@@ -464,9 +466,8 @@ class EnsemblePosterior(EnsemblePredictions):
         if not any(options) and tf.executing_eagerly():
             for likelihood, computed in zip(self.likelihoods, moments, strict=True):
                 _record_cut(likelihood, Xnew, *computed)
-        moments = [
-            (mean, tf.maximum(variance, least)) for mean, variance in moments
-        ]  # of rounding
+        # Rounding can make the variance smaller.
+        moments = [(mean, tf.maximum(variance, least)) for mean, variance in moments]
         if new_rows is None:
             return moments
         return [
@@ -477,7 +478,7 @@ class EnsemblePosterior(EnsemblePredictions):
 def _record_cut(
     likelihood: Likelihood, X: TensorType, mean: tf.Tensor, variance: tf.Tensor
 ) -> None:
-    """Record variances of f below 0 for the estimators, which report them."""
+    """Record negative variances of f for the estimators, which warn of them."""
     if not tf.reduce_any(variance < 0.0):
         return
     of_f = tf.maximum(variance, 0.0)
@@ -488,7 +489,9 @@ def _record_cut(
 
 
 def _some_rows(model: Any, posterior: Any) -> AnyNDArray:
-    """Give training rows evenly, or inducing inputs where a model has no rows."""
+    """Select training rows at equal steps, or inducing inputs if a model has no
+    rows.
+    """
     if hasattr(model, "data"):
         rows: AnyNDArray = np.asarray(model.data[0])
     else:
@@ -506,9 +509,7 @@ def _with_unknown(
     full_cov: bool,
     full_output_cov: bool,
 ) -> MeanAndVariance:
-    """Put moments [L] in the place of those of unknown rows, which are independent of
-    others.
-    """
+    """Use moments [L] for unknown rows, which are independent of other rows."""
     of_rows = tf.where(unknown[:, None], anywhere[1], tf.zeros_like(mean))  # [N, L]
     replaced = unknown[:, None] | unknown if full_cov else unknown
     if full_cov and full_output_cov:
@@ -533,7 +534,7 @@ def ensemble_posterior(model: GPModel | Ensemble) -> EnsemblePosterior:
     """Compute the posterior of an ensemble, or of one model as an ensemble of one."""
     (models, weights), near = components(model), near_rows(model)
     pairs: Any = zip(models, near, strict=True)
-    with q_once():  # a component may be there twice, with near rows and without
+    with q_once():  # a model may be two components, with and without near rows
         posteriors = [
             part.posterior(**({"near": rows} if rows else {})) for part, rows in pairs
         ]
@@ -555,8 +556,8 @@ def _likelihood_of_targets(model: GPModel, near: NearRows | None) -> Likelihood:
 
 
 def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:
-    """Give the components of an ensemble and their weights [K]; one model is
-    its own.
+    """Return the components of an ensemble and their weights [K]. A single model is its
+    only component.
     """
     if isinstance(model, Ensemble):
         return model.models, model.weights.numpy()
@@ -564,16 +565,17 @@ def components(model: GPModel | Ensemble) -> tuple[list[GPModel], AnyNDArray]:
 
 
 def near_rows(model: GPModel | Ensemble) -> Sequence[NearRows | None]:
-    """Describe how each component of an ensemble uses near training rows; one model
-    does not.
+    """Return how each component of an ensemble uses near training rows. A single model
+    does not use them.
     """
     return model.near if isinstance(model, Ensemble) else [None]
 
 
 def heaviest(model: GPModel | Ensemble, *, from_points: bool = False) -> GPModel:
-    """Give the component of the largest weight.
+    """Return the component with the largest weight.
 
-    :param from_points: Leave out components trained to predict from near rows alone.
+    :param from_points: Whether to leave out components that are trained to predict from
+        near rows alone.
     """
     alone = [
         near is not None and near.noise_variance is None for near in near_rows(model)
@@ -616,7 +618,7 @@ def check_weights(weights: Any, num_components: int) -> AnyNDArray:
             expected,
             "Pass a weight for each component.",
         )
-    # Weights that were divided once stay as they are: a saved ensemble loads as the
-    # same.
+    # Weights whose sum is 1 already are not divided again, so that a saved ensemble is
+    # loaded unchanged.
     total = values.sum()
     return values if abs(total - 1.0) < 1e-14 * len(values) else values / total

@@ -2,33 +2,33 @@ r"""Near training rows in the predictions of ensembles, if they improve predicti
 left-out rows.
 
 Components whose predictions are given the nearest training rows (:ref:`near-rows`) are
-added, with weights of :mod:`gpflow_pep.training.choosing.combining` by the densities of
-rows that no component has. Densities of training rows, each left out in turn, do not
-serve where inducing inputs were trained: without near rows they are far too good, and
-given near rows hardly.
+added. Their weights (:mod:`gpflow_pep.training.choosing.combining`) come from the
+densities of rows that no component was trained on. Densities of training rows, each
+left out in turn, cannot be used if inducing inputs were trained: without near rows they
+are far too good, and with near rows they are only slightly too good.
 
-**Numbers.** Each component is there a second time, with another noise variance of near
-rows and of the target: the one with the highest mean density of the rows that were left
-out. At power 1 that of the model can be nearly nothing, as the residual variances of
-rows take its place, which count in full given near rows. At smaller powers it holds
-what too few inducing points leave of the function, of which near rows have more. Where
-more near rows raise the density, more are given.
+**Numbers.** Each component is added a second time, with another noise variance of near
+rows and of the target, which is chosen by the mean density of left-out rows. At power 1
+the noise variance of the model can be nearly 0, because the residual variances of rows
+replace it; near rows would then make its densities far too narrow. At smaller powers
+the noise variance includes details of the function that too few inducing points cannot
+describe, but near rows can. More near rows are used if they raise the density.
 
-**Labels of two classes** can change at so fine a scale that inducing points, however
-many, have little information on them, and the rows nearby nearly all. With :math:`p_n`
+**Labels of two classes** can change on such a fine scale that even many inducing points
+have little information on them, while near rows have nearly all of it. With :math:`p_n`
 the probability that row n has class 1, given the other rows, the residuals
 
 .. math::
 
     e_n = \frac{y_n - p_n}{\sqrt{p_n (1 - p_n)}}
 
-have mean 0 and variance 1 where the model is right. :func:`near_residuals` multiplies
-each by the mean of those near it, which is 0 on average where near rows add nothing:
-the autocorrelation of Moran (1950), of residuals. Only where it is clearly positive,
-one more model is trained, whose predictions use the nearest rows alone
-(:mod:`gpflow_pep.models.minibatch`). A model whose rows share sites (``ARPEP``) cannot
-leave rows out. Its densities of training rows, which are a little too high, stand for
-those, so that near rows have to gain a little more.
+have mean 0 and variance 1 if the model is right. :func:`near_residuals` multiplies each
+residual by the mean of the residuals near it. The product is 0 on average if near rows
+have no further information; it is the autocorrelation of Moran (1950) for residuals.
+Only if it is clearly positive, a further model is trained, whose predictions use only
+the nearest rows (:mod:`gpflow_pep.models.minibatch`). A model whose rows share sites
+(``ARPEP``) cannot leave rows out. Its densities of training rows are used instead; they
+are a little too high, so near rows have to gain a little more.
 """
 
 import contextlib
@@ -60,32 +60,33 @@ from ..fitting.points import MOST_LEFT_OUT, copies_of, gains, held_out_densities
 from .combining import ensemble_weights, power_of
 from .ensemble import Ensemble, EnsembleRecord, components, heaviest
 
-#: Fewer rows do not show whether near rows improve predictions, and a prediction takes
-#: longer.
+#: With fewer rows, it is not clear whether near rows improve predictions, and a
+#: prediction takes longer.
 LEAST_ROWS = 1000
-#: How many near rows predictions use, unless a number is given: the first of these, or
-#: the next where rows that are left out gain by it; of labels the last one.
+#: The numbers of near rows that predictions use, unless a number is given: the first
+#: one, or the second one if that improves predictions of left-out rows; the last one
+#: for labels.
 NUMBERS = (10, 40)
 NEAR_LABELS = 20
-#: Noise variances of near rows that are tried, relative to the mean squared error of
-#: rows left out; and the model's.
+#: The noise variances of near rows that are tried, relative to the mean squared error
+#: of left-out rows. The model's noise variance is also tried.
 NOISE_LEVELS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.55, 0.75, 1.0)
-#: Near rows must raise the mean log density by so many standard errors of the
+#: Near rows must raise the mean log density by this number of standard errors of the
 #: difference.
 LEAST_GAIN = 2.0
-#: c of the prior on weights: no component has these rows. On eight tables of 4000 to
-#: 7000 rows .1 is .008 nats a row worse on average, .030 at most, and .001 is .001
-#: better.
+#: The constant c in the prior of the weights. It can be small because no component was
+#: trained on these rows. On eight tables of 4000 to 7000 rows .1 is .008 nats a row
+#: worse on average and at most .030, and .001 is .001 better.
 PRIOR_WEIGHT = 0.01
-#: Training for near labels: steps of Adam, rows in a batch, and the learning rate,
-#: which is halved again and again after so many steps. Ten near rows take a fraction of
-#: the time of twenty, and lead to as good a kernel.
+#: Training for near labels: the number of steps of Adam, of rows in a batch, the
+#: learning rate, and the number of steps after which it is halved. Training with ten
+#: near rows takes a fraction of the time of twenty, and the kernel is as good.
 STEPS = 200
 BATCH_SIZE = 256
 RATE = 0.3
 HALVED_AFTER = 100
-#: Probabilities of labels are taken to be at least this, so that no residual stands for
-#: all.
+#: Probabilities of labels are raised to at least this, so that no single residual
+#: dominates.
 _LEAST = 0.01
 
 
@@ -123,9 +124,9 @@ def ensemble_with_near_rows(
         ensemble = mixed or ensemble
 
     Noise and weights are chosen with rows that were left out of training, see
-    :mod:`gpflow_pep.training.choosing.near`; c of the prior on the weights is 0.01.
-    Afterwards you can add these rows to the models: assign all rows to ``data`` of
-    each.
+    :mod:`gpflow_pep.training.choosing.near`. The constant c in the prior of the weights
+    is 0.01. Afterwards you can add these rows to the models: assign all rows to
+    ``data`` of each.
 
     :param ensemble: An ensemble of ``PEPRegression`` without blocks, memory or missing
         targets, with a Gaussian likelihood of constant noise variance.
@@ -189,7 +190,8 @@ def ensemble_with_near_labels(
 
         mixed = pep.training.ensemble_with_near_labels(model, (X, labels)) or model
 
-    See :mod:`gpflow_pep.training.choosing.near`. c of the prior on the weights is 0.01.
+    See :mod:`gpflow_pep.training.choosing.near`. The constant c in the prior of the
+    weights is 0.01.
 
     :param model: A trained model, or several that are mixed, with a likelihood of two
         classes and one latent function.
@@ -200,9 +202,9 @@ def ensemble_with_near_labels(
         None sets no limit.
     :param seed: Seed of the choice of left-out rows and of the batches.
     :param progress: Whether to show a bar on stderr.
-    :return: The ensemble; None if the residuals of near rows have nothing in common, or
-        if the mean log density of the left-out rows does not rise by at least two
-        standard errors.
+    :return: The ensemble; None if the residuals of near rows are not correlated, or if
+        the mean log density of the left-out rows does not rise by at least two standard
+        errors.
     :raises ValueError: If the model has another likelihood, or if an argument is
         outside its range.
     """
@@ -224,9 +226,8 @@ def ensemble_with_near_labels(
             for model in models
         ]
     )
-    once = np.sort(
-        np.unique(copies_of(X, Y), return_index=True)[1]
-    )  # no row predicts its copy
+    # So no row predicts its copy.
+    once = np.sort(np.unique(copies_of(X, Y), return_index=True)[1])
     X = X[once]
     Y = Y[once]
     alone = alone[:, once]
@@ -253,14 +254,13 @@ def choose_noise(
     validation: RegressionData,
     levels: Sequence[float],
 ) -> tuple[NearRows, AnyNDArray]:
-    """Choose of some levels the noise variance with the highest mean density of rows
-    that the model does not have, X [S, D] and Y [S, P], and give their log densities,
-    [S].
+    """Choose from some levels the noise variance with the highest mean density of rows
+    that the model does not have, X [S, D] and Y [S, P]. Return it with the log
+    densities of these rows, [S].
     """
     mean, variance = moments_given_near(model, num_near, validation[0], levels)
-    with np.errstate(
-        invalid="ignore"
-    ):  # rounding can leave a row that does not depend on others
+    # Rounding can make a row independent of the others.
+    with np.errstate(invalid="ignore"):
         densities = norm.logpdf(validation[1][:, None], mean, np.sqrt(variance)).sum(
             axis=-1
         )
@@ -299,13 +299,14 @@ def near_residuals(
     Multiply the residuals :math:`e_n` of rows [S] by the mean of the residuals of ten
     near them.
 
-    :param kernel: By whose lengthscales inputs X [N, D] are near.
-    :param log_densities: Of the labels [N], 0 or 1, each given the others.
+    :param kernel: The kernel whose lengthscales define which inputs X [N, D] are near.
+    :param log_densities: The log densities of the labels [N], 0 or 1, each given the
+        others.
     """
     scaled = tf.constant(X) / input_scales(kernel, tf.constant(X))
     near = nearest_others(scaled, rows, min(NUMBERS[0], len(X) - 1)).numpy()
-    # |y - p| is 1 less the probability of the label, and p (1 - p) its product with the
-    # latter.
+    # |y - p| is 1 minus the probability of the label, and p (1 - p) is the product of
+    # both.
     probability = np.clip(np.exp(log_densities), _LEAST, 1.0)
     residuals = (2.0 * labels - 1.0) * np.sqrt((1.0 - probability) / probability)
     products: AnyNDArray = residuals[rows] * residuals[near].mean(axis=1)
@@ -324,7 +325,8 @@ def _train(
     ends: list[float] = []
 
     def check_time(_: GPModel) -> dict[str, float]:
-        ends.append(time.perf_counter())  # what comes before the first is compiled
+        # The time before the first step is compilation.
+        ends.append(time.perf_counter())
         if seconds is not None and ends[-1] > ends[0] + seconds:
             raise TimeoutError
         return {}
@@ -346,7 +348,9 @@ def _train(
 
 
 def _near_label_densities(model: PEP, near: int, rows: AnyNDArray) -> AnyNDArray:
-    """Log densities of training rows, each given the others that are near it, [S]."""
+    """Compute log densities of training rows, each given other rows that are near it,
+    [S].
+    """
     X = tf.convert_to_tensor(model.data[0])
     index = nearest_others(X / input_scales(model.kernel, X), rows, near)
     densities = np.asarray(model.near_row_log_density(tf.constant(rows), index))
@@ -359,11 +363,11 @@ def _with_components(
     more_models: Sequence[GPModel],
     scored: Sequence[tuple[NearRows, AnyNDArray]],
 ) -> Ensemble | None:
-    """Mix models of log densities [K, S] with others, if rows that were left out gain
-    by it.
+    """Mix models with log densities [K, S] with other models, if that improves
+    predictions of left-out rows.
 
-    :param scored: How each of the others uses near rows, and its log densities of the
-        rows, [S].
+    :param scored: For each of the other models, how it uses near rows, and its log
+        densities of the rows, [S].
     """
     near, other_densities = zip(*scored, strict=True)
     densities = np.stack([*log_densities, *other_densities])

@@ -1,7 +1,8 @@
-"""Cheaper training: on some of the rows first, and of many models with one compilation.
+"""Cheaper training: first on some of the rows, and with one compilation for many
+models.
 
-Hyperparameters and inducing inputs need far fewer rows than the posterior does, and a
-step costs in proportion to the rows.
+Hyperparameters and inducing inputs need far fewer rows than the posterior, and the cost
+of a step is proportional to the number of rows.
 """
 
 import threading
@@ -23,10 +24,10 @@ from .full_batch import MaximiseRecord, maximise
 from .objectives import Objective, WholeLoss, assign, copy_of, state_of
 from .points import with_data
 
-#: Rows that train first, for each inducing variable.
+#: The number of rows for each inducing variable on which training begins.
 ROWS_PER_POINT = 20
-#: Training on some rows ends when as many steps gain less than so many nats a row, on
-#: average.
+#: Training on some rows ends when this number of steps gains less than this number of
+#: nats a row, on average.
 TOLERANCE = 1e-3
 WINDOW = 5
 
@@ -80,8 +81,8 @@ def maximise_on_subset(
 def on_some_rows(
     model: PEPRegression | PEP, num_rows: int, seed: int
 ) -> PEPRegression | PEP:
-    """Make a model of random rows, whose parts and so parameters are those of the other
-    one.
+    """Make a model of random rows. It shares its parts, and therefore its parameters,
+    with the other model.
     """
     X, Y = map(np.asarray, model.data)
     rows = np.random.default_rng(seed).permutation(len(X))[:num_rows]
@@ -89,7 +90,9 @@ def on_some_rows(
 
 
 def has_subsets(model: Any) -> bool:
-    """Whether a model can be trained on some of its rows: without blocks, and so on."""
+    """Whether a model can be trained on some of its rows, because it has no blocks and
+    so on.
+    """
     kinds = PEPRegression, PEP, PEPClassification
     plain = type(model) in kinds and model.memory is None and not model.has_blocks
     return (
@@ -97,23 +100,23 @@ def has_subsets(model: Any) -> bool:
     )
 
 
-#: How many losses are kept: the ones used last.
+#: The number of losses that are kept, the most recently used ones.
 MOST = 4
 
 
 class SharedLosses:
     """
-    The losses of models that differ in nothing but rows and the values of parameters,
-    compiled once for all that have parameters of the same shapes::
+    The losses of models that differ only in rows and in the values of parameters. A
+    loss is compiled once for all models whose parameters have the same shapes::
 
         losses = SharedLosses()
         for rows in folds:
             model = make_model(rows)
             losses.maximise(model)  # compiles in the first fold only
 
-    Each model is trained in the place of a copy of the first one, whose rows are
-    variables. Those whose rows are summed over in chunks, or have blocks, are trained
-    by themselves: where there are many rows, compiling is little of the time.
+    Instead of each model, a copy of the first one is trained, whose rows are variables.
+    Models whose rows are summed in chunks, or have blocks, are trained directly,
+    because with many rows compilation is a small part of the time.
     """
 
     def __init__(self) -> None:
@@ -127,13 +130,14 @@ class SharedLosses:
         objective: Objective = "evidence",
         **options: Any,
     ) -> MaximiseRecord:
-        """Train a model: see :func:`~gpflow_pep.training.maximise`.
+        """Train a model; see :func:`~gpflow_pep.training.maximise`.
 
-        :param model: One that holds its data.
-        :param cache_key: The caller promises that models with the same key differ in
-            rows and values of parameters only.
-        :param objective: Of that function.
-        :param options: Of that function; a callback sees the model as it was before.
+        :param model: A model that holds its data.
+        :param cache_key: A key of the model. Models with the same key may differ only
+            in rows and in values of parameters.
+        :param objective: The objective of that function.
+        :param options: Other arguments of that function. A callback gets the model with
+            its parameters from before training.
         """
         if not fits_one_chunk(model):
             return maximise(model, objective=objective, **options)
@@ -149,8 +153,8 @@ class SharedLosses:
             *columns,
             *shapes,
         )
-        # It is not in the cache while it is used: a callback may train another such
-        # model.
+        # The loss is not in the cache while it is used, because a callback may train
+        # another model of this kind.
         loss = self._losses.pop(key, None) or _loss_of_any_rows(model, data, objective)
         assign(loss.model.data, data)
         assign(loss.state, state)
@@ -170,14 +174,16 @@ _of_thread = threading.local()
 
 
 def thread_cache() -> SharedLosses:
-    """Give the losses that all models trained in this thread share."""
+    """Return the losses that are shared by all models that are trained in this
+    thread.
+    """
     return vars(_of_thread).setdefault("losses", SharedLosses())
 
 
 def _loss_of_any_rows(
     model: GPModel, data: tuple[tf.Tensor, ...], objective: Objective
 ) -> WholeLoss:
-    """Make the loss of a copy that stands for models with any number of rows."""
+    """Make the loss of a copy that can have any number of rows."""
     template = copy_of(model)
     rows = [
         tf.Variable(array, shape=[None, *array.shape[1:]], trainable=False)
@@ -190,9 +196,7 @@ def _loss_of_any_rows(
 
 
 def fits_one_chunk(model: GPModel) -> bool:
-    """Whether rows are summed over in one chunk, so that their number need not be
-    known.
-    """
+    """Whether rows are summed in one chunk, so that their number need not be known."""
     if not isinstance(model, InternalDataModel):
         return True
     plain = model.chunk_size is None and model.rows.cut.block_rows is None

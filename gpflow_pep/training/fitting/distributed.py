@@ -1,4 +1,4 @@
-"""The replicas of a ``tf.distribute`` strategy, among which a batch of rows is shared.
+"""The replicas of a ``tf.distribute`` strategy, which share the rows of a batch.
 
 See the ``strategy`` of :func:`fit <gpflow_pep.training.fitting.loop.fit>`.
 """
@@ -15,7 +15,7 @@ from .history import History
 
 
 def _local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
-    """Find the numbers of the replicas in this process, among those of all; also in a
+    """Find the numbers of the replicas in this process among all replicas; also in a
     graph.
     """
     with tf.init_scope():
@@ -28,9 +28,10 @@ def _local_replicas(strategy: tf.distribute.Strategy) -> list[int]:
 class Replicas:
     """The replicas of a ``tf.distribute`` strategy; without one, this process alone.
 
-    Each replica takes its share of the rows of a batch. A training loss is a mean over
-    rows and terms that are the same for all rows, so that the mean of the replicas'
-    losses and gradients, weighted by their rows, is that of the joint batch.
+    Each replica gets its share of the rows of a batch. A training loss is a mean over
+    rows plus terms that are the same for all rows. Therefore the mean of the replicas'
+    losses and gradients, weighted by their numbers of rows, is the loss and gradient of
+    the joint batch.
 
     :param strategy: Mirrored or MultiWorkerMirrored, or None.
     """
@@ -40,19 +41,21 @@ class Replicas:
         local = [0] if strategy is None else _local_replicas(strategy)
         self._several_processes = strategy is not None and len(local) < self._count
         self.is_chief = 0 in local
-        """Whether it is this process that writes."""
+        """Whether this process writes files."""
 
     @property
     def _count(self) -> int:
         return 1 if self._strategy is None else int(self._strategy.num_replicas_in_sync)
 
     def scope(self) -> AbstractContextManager[Any]:
-        """Where variables are made that replicas mirror."""
+        """Enter the scope in which replicas mirror new variables."""
         return nullcontext() if self._strategy is None else self._strategy.scope()
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Wait for other processes; where one has stopped, the error has a remedy."""
+        """Wait for other processes. If one has stopped, raise an error with a
+        remedy.
+        """
         try:
             yield
         except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
@@ -68,7 +71,7 @@ class Replicas:
             raise RuntimeError(text) from error
 
     def run(self, function: Callable[[], tf.Tensor]) -> tf.Tensor:
-        """Run a function in all replicas, which gives the same in all."""
+        """Run a function that has the same result in all replicas."""
         if self._strategy is None:
             return function()
         return self._strategy.experimental_local_results(self._strategy.run(function))[
@@ -76,8 +79,8 @@ class Replicas:
         ]
 
     def share(self, batch: Any) -> tuple[Any, tf.Tensor | float]:
-        """Take the rows of a batch for the present replica, and their
-        fraction of all.
+        """Select the rows of a batch for the present replica, and compute their
+        fraction of all rows.
         """
         if self._strategy is None:
             return batch, 1.0
@@ -101,12 +104,12 @@ class Replicas:
         )
 
     def from_chief(self, values: Sequence[Any]) -> list[Any]:
-        """Send the chief's numbers to all processes, which pass numbers of the same
-        shapes.
+        """Send the chief's numbers to all processes. All of them pass numbers of the
+        same shapes.
         """
         if not self._several_processes:
             return list(values)
-        # TensorFlow takes Python's floats for float32.
+        # TensorFlow reads Python's floats as float32.
         tensors = [
             tf.convert_to_tensor(
                 np.float64(value) if isinstance(value, float) else value
@@ -121,9 +124,8 @@ class Replicas:
             terms = [
                 tf.where(is_chief, value, tf.zeros_like(value)) for value in tensors
             ]
-            return [
-                self.total([term])[0] for term in terms
-            ]  # one at a time: each has its own type
+            # One at a time, because each has its own type.
+            return [self.total([term])[0] for term in terms]
 
         def on_all() -> list[tf.Tensor]:
             assert self._strategy is not None  # for mypy
@@ -137,7 +139,7 @@ class Replicas:
         return [result if result.shape else result.item() for result in results]
 
     def copy_chief(self, variables: Sequence[tf.Variable], history: History) -> None:
-        """Give all processes what the chief read from its checkpoint."""
+        """Copy the values that the chief read from its checkpoint to all processes."""
         if not self._several_processes:
             return
         for variable, value in zip(variables, self.from_chief(variables), strict=True):

@@ -1,9 +1,9 @@
 """Training of a model that holds its data, by L-BFGS on all rows.
 
 :func:`maximise` is ``gpflow.optimizers.Scipy`` with settings that serve sparse Gaussian
-processes, and never loses the best parameters: where the model raises or its loss is
-not finite, the step is shortened, and however the run ends, the model has the best
-parameters that were seen.
+processes, and never loses the best parameters. If the model raises an error or its loss
+is not finite, the step is shortened. At the end the model has the best parameters that
+were seen, in any case.
 """
 
 import logging
@@ -52,10 +52,10 @@ _users = 0
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread until the last caller of this has ended.
+    """Limit BLAS to one thread while any caller is in this context.
 
-    The limit is one for the whole process: if each caller restored the limit that it
-    found, the last of several that train at a time would leave it at one.
+    The limit holds for the whole process. If each caller restored the limit that it
+    found, several callers at the same time would leave it at one thread.
     """
     global _users
     with _lock:
@@ -71,24 +71,28 @@ def one_blas_thread() -> Iterator[None]:
                 _limits.pop().restore_original_limits()
 
 
-#: How many steps L-BFGS remembers. SciPy's 10 takes more steps for inducing points.
+#: The number of steps in the memory of L-BFGS. With SciPy's 10, training of inducing
+#: points needs more steps.
 MEMORY = 50
 NO_STEP = "The line search found no step that raises the objective."
 
 
 class Ascent(NamedTuple):
-    """The outcome of one start."""
+    """The result of training from one start."""
 
     objective: float  #: The highest value that was seen; -inf if there was none.
-    iterations: int  #: Steps of L-BFGS.
-    evaluations: int  #: Of the objective and its gradient, failed ones included.
-    #: Evaluations that raised, or were not finite. The step was shortened then.
+    iterations: int  #: The number of steps of L-BFGS.
+    #: The number of evaluations of the objective and its gradient, failed ones
+    #: included.
+    evaluations: int
+    #: The number of evaluations that raised an error or were not finite, after which
+    #: the step was shortened.
     failures: int
-    seconds: float  #: Without the compilation.
+    seconds: float  #: The time in seconds, without compilation.
     converged: bool
     message: str
-    """How it ended; where it was given up because evaluations failed, with the newest
-    reason.
+    """How training ended. If it was given up because evaluations failed, the message
+    has the last reason.
     """
 
     #: The training loss (minus the objective) at the start and after each step.
@@ -96,16 +100,16 @@ class Ascent(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """Where the loss of a row was evaluated, and its value and gradient there."""
+    """A point at which the loss per row was evaluated, with value and gradient."""
 
     x: AnyNDArray
     loss: float
     gradient: AnyNDArray
-    values: list[AnyNDArray]  #: Of the model's state.
+    values: list[AnyNDArray]  #: The values of the model's state.
 
 
 class _Limits(NamedTuple):
-    """When to stop, see :func:`maximise`."""
+    """When to stop; see :func:`maximise`."""
 
     tolerance: float
     window: int
@@ -119,7 +123,7 @@ class _Limits(NamedTuple):
 
 
 class _Halt(Exception):
-    """Raised to leave SciPy's optimiser, with the reason."""
+    """An exception that leaves SciPy's optimiser, with the reason."""
 
     def __init__(self, message: str, converged: bool = False) -> None:
         super().__init__(message)
@@ -128,9 +132,7 @@ class _Halt(Exception):
 
 @dataclass
 class _Run:
-    """The loss of a row as L-BFGS evaluates it, and the points that one run of it has
-    seen.
-    """
+    """The loss per row for L-BFGS, and the points that one run has seen."""
 
     loss: WholeLoss
     first: _Point
@@ -150,9 +152,10 @@ class _Run:
         options = {
             "maxcor": MEMORY,
             "maxiter": self.limits.max_iterations,
-            "maxfun": 100 * self.limits.max_iterations,  # a step takes fewer
-            "ftol": 0.0,  # the run has a rule of its own
-            # It stops where no derivative of the objective for each row is larger.
+            # A step needs fewer evaluations.
+            "maxfun": 100 * self.limits.max_iterations,
+            "ftol": 0.0,  # the run has its own rule
+            # L-BFGS stops if no derivative of the objective per row is larger.
             "gtol": min(10.0 * self.limits.tolerance, 1e-5),
         }
         try:
@@ -163,9 +166,8 @@ class _Run:
             )
             converged = bool(outcome.success)
             message = str(outcome.message).strip()
-            if message.startswith(
-                "ABNORMAL"
-            ):  # mostly rounding, where the objective is flat
+            # Mostly this is rounding, because the objective is flat.
+            if message.startswith("ABNORMAL"):
                 message = NO_STEP
             if converged and len(self.losses) <= 1:
                 stayed = (
@@ -176,14 +178,13 @@ class _Run:
         except _Halt as halt:
             converged = halt.converged
             message = str(halt)
-        if (
-            self.loss.unsettled
-        ):  # a line search may end at a jump, which SciPy calls convergence
+        # A line search may end at a jump. SciPy reports this as convergence.
+        if self.loss.unsettled:
             last = f"last evaluation(s) of the loss: {self.loss.unsettled}."
             converged = False
             message = f"The sites did not converge at the {last} {message}"
         if self.trouble and not converged and self.trouble != message:
-            message = f"{message} The newest evaluation that failed: {self.trouble}"
+            message = f"{message} The last evaluation that failed: {self.trouble}"
         objective = -np.inf if self.best is None else -self.num_rows * self.best.loss
         numbers = max(len(self.losses) - 1, 0), self.evaluations, self.failures
         end = time.perf_counter() - began, converged, message
@@ -195,7 +196,7 @@ class _Run:
             raise _Halt(OVER)
         self.evaluations += 1
         try:
-            # A second evaluation of the first point brings sites closer: not where time
+            # A second evaluation of the first point improves the sites, unless the time
             # is over.
             known = is_over and np.array_equal(x, self.first.x)
             self.newest = (
@@ -212,9 +213,7 @@ class _Run:
         return self.newest.loss, self.newest.gradient
 
     def step(self, x: AnyNDArray) -> None:
-        """Record a step, which is to the newest point; stop if steps gain too
-        little.
-        """
+        """Record a step to the newest point, and stop if steps gain too little."""
         self._accept()
         iterations = len(self.losses) - 1
         self.report(iterations, -self.num_rows * self.newest.loss)
@@ -231,24 +230,25 @@ class _Run:
         self.line_start = self.newest
 
     def _too_far(self, x: AnyNDArray) -> tuple[float, AnyNDArray]:
-        """Make up a loss and a gradient where there are none, so that the line search
-        goes back.
+        """Make up a loss and a gradient at a point where they cannot be computed, so
+        that the line search goes back.
 
-        They are those of the parabola along the line which fits loss and slope at its
-        start and has its minimum after a quarter of the step. The line search tries
-        that next. A huge loss would make it go back nearly all the way, and a gradient
-        of zero would let it stay.
+        They belong to the parabola along the line that has the loss and the slope at
+        the start of the line, and its minimum after a quarter of the step. The line
+        search tries this minimum next. With a huge loss it would go back nearly all the
+        way, and with a gradient of zero it would stay.
         """
         if not self.losses:
             raise _Halt(self.trouble)
         start = self.line_start
-        assign(self.loss.state, start.values)  # the sites of PEP may be far off
+        # The sites of PEP may be far from their fixed point.
+        assign(self.loss.state, start.values)
         fall = abs(float(start.gradient @ (x - start.x)))
         return start.loss + fall, -3.0 * start.gradient
 
 
 def _evaluate(loss: WholeLoss, x: AnyNDArray, num_rows: int) -> _Point:
-    """Evaluate the loss of a row; refuse what is not finite."""
+    """Evaluate the loss per row; refuse values that are not finite."""
     value, gradient = (quantity / num_rows for quantity in loss(x))
     if value == np.inf:
         raise ValueError(NO_FACTOR)
@@ -267,10 +267,10 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Step(NamedTuple):
-    """What a callback gets after each step of L-BFGS."""
+    """The argument of a callback after each step of L-BFGS."""
 
-    start: int  #: Which start, from 0.
-    iteration: int  #: How many steps were taken from this start.
+    start: int  #: The number of the start, from 0.
+    iteration: int  #: The number of steps from this start.
     objective: float
 
 
@@ -294,7 +294,7 @@ class MaximiseRecord(NamedTuple):
     message: str
     losses: AnyNDArray
     compile_seconds: (
-        float  #: The first evaluation, which compiles, once for all starts.
+        float  #: The time of the first evaluation, which compiles once for all starts.
     )
     starts: tuple[Ascent, ...]
     points: tuple[PointsScore, ...] = ()
@@ -422,7 +422,7 @@ def maximise(
 
 
 def _check_may_grow(model: Any, num_inducing: Any, optimizer: Any) -> None:
-    """Refuse a model whose inducing points :func:`maximise` cannot add to."""
+    """Refuse a model to which :func:`maximise` cannot add inducing points."""
     is_compiled = isinstance(model, WholeLoss) or optimizer is not None
     if num_inducing != "auto" or is_compiled:
         got = f"{num_inducing!r} for {type(model).__name__} with"
@@ -438,7 +438,9 @@ def _with_more_points(
     seconds: float | None,
     seed: int,
 ) -> MaximiseRecord:
-    """Add inducing points as long as rows left out gain; then train with all rows."""
+    """Add inducing points as long as predictions of left-out rows improve; then train
+    with all rows.
+    """
     deadline = time.perf_counter() + (np.inf if seconds is None else seconds)
 
     def train_until(model: GPModel, ends: float = deadline) -> MaximiseRecord:
@@ -458,7 +460,9 @@ def _loss_of(
     objective: Objective,
     optimizer: gpflow.optimizers.Scipy | None,
 ) -> WholeLoss:
-    """Compile the loss of a model; a loss that was compiled before has its settings."""
+    """Compile the loss of a model. A loss that was compiled before keeps its
+    settings.
+    """
     if not isinstance(model, WholeLoss):
         return WholeLoss(model, optimizer, objective)
     if optimizer is not None:
@@ -513,7 +517,9 @@ def _reporter(
     show: Callable[[int, Mapping[str, float]], None],
     callback: Callable[[Step], None] | None,
 ) -> Callable[[int, float], None]:
-    """Make what a run calls after each step with the number of steps and objective."""
+    """Make the function that a run calls after each step, with the number of steps and
+    the objective.
+    """
 
     def report(step: int, value: float) -> None:
         show(step, {"objective": value})
@@ -524,7 +530,7 @@ def _reporter(
 
 
 def _settled(loss: WholeLoss, objective: float) -> float:
-    """Make the sites, if there are any, as exact as predictions need them."""
+    """Make the sites, if there are any, as exact as for predictions."""
     values = [variable.numpy() for variable in loss.state]
     try:
         settled = loss.settle()
@@ -546,9 +552,8 @@ def _moves(
 
     def perturb(model: GPModel) -> None:
         for variable in variables:
-            change = 0.5 * random.standard_normal(
-                variable.numpy().shape
-            )  # unconstrained
+            # This changes the unconstrained value.
+            change = 0.5 * random.standard_normal(variable.numpy().shape)
             variable.assign_add(change.astype(variable.dtype.as_numpy_dtype))
 
     if not isinstance(starts, Sequence):
@@ -564,7 +569,7 @@ def _moves(
 def bar(
     progress: bool, num_steps: int
 ) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    """Show on stderr how many steps were taken, and some values."""
+    """Show the number of steps and some values on stderr."""
     columns = (
         TextColumn("step"),
         MofNCompleteColumn(),

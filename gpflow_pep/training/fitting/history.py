@@ -21,11 +21,14 @@ from ...engine.checks import message, reason, refusal
 class EarlyStopping(NamedTuple):
     """Stop when a held-out metric does not improve, and keep the best parameters."""
 
-    metric: str  #: Its name in what ``evaluate`` returns.
-    patience: int  #: Stop after as many evaluations without a better value.
+    metric: str  #: The name of the metric in the result of ``evaluate``.
+    #: The number of evaluations without a better value after which training stops.
+    patience: int
     min_delta: float = 0.0  #: By how much a value must be better to count.
     larger_is_better: bool = (
-        False  #: As for an accuracy; a loss is better where it is smaller.
+        #: Whether larger values are better, as for an accuracy; for a loss smaller
+        #: values are.
+        False
     )
 
 
@@ -43,18 +46,18 @@ class FitRecord(NamedTuple):
     seconds: float
     losses: AnyNDArray  #: The batch's estimate of the training loss at each step.
     evaluations: list[Evaluation]
-    best_step: (
-        int | None
-    )  #: The steps that the model's parameters are of, with early stopping.
+    #: The number of steps after which the model had its parameters, with early
+    #: stopping.
+    best_step: int | None
     stopped_early: bool
 
 
 @dataclasses.dataclass(eq=False)
 class History(tf.train.experimental.PythonState):
-    """What happened so far, and where the batches are; part of a checkpoint."""
+    """The history of a run and its position in the batches; part of a checkpoint."""
 
     epoch: int = 0
-    batches: int = 0  #: Of this epoch, taken.
+    batches: int = 0  #: The number of batches of this epoch that were used.
     seconds: float = 0.0
     losses: list[float] = dataclasses.field(default_factory=list)
     evaluations: list[Evaluation] = dataclasses.field(default_factory=list)
@@ -75,7 +78,7 @@ class History(tf.train.experimental.PythonState):
         self.evaluations = [Evaluation(*evaluation) for evaluation in self.evaluations]
 
     def lacks_evaluation(self, every: int) -> bool:
-        """Whether an evaluation is due after this step, and was not done yet."""
+        """Whether an evaluation is due after this step and has not been done yet."""
         due = self.num_steps > 0 and self.num_steps % every == 0
         return due and not (
             self.evaluations and self.evaluations[-1].step == self.num_steps
@@ -83,8 +86,8 @@ class History(tf.train.experimental.PythonState):
 
     def _best(self, rule: EarlyStopping) -> int | None:
         """
-        Find the index of the evaluation that counts as the best, the last that was
-        better than the one before it that was; None where there are none.
+        Find the index of the best evaluation: the last one that was better than the
+        best one before it by the required difference. None if there are no evaluations.
         """
         sign = -1.0 if rule.larger_is_better else 1.0
         best = None
@@ -102,7 +105,7 @@ class History(tf.train.experimental.PythonState):
         return None if best is None else self.evaluations[best].step
 
     def is_over(self, rule: EarlyStopping | None) -> bool:
-        """Whether patience is at an end."""
+        """Whether training has to stop because evaluations do not improve."""
         best = self._best(rule) if rule else None
         if rule is None or best is None:
             return False
@@ -114,15 +117,15 @@ def resumed(
     directory: str | PathLike[str] | None,
     history: History,
 ) -> Callable[[], None]:
-    """Restore the newest checkpoint if there is one. Returns a function that writes the
-    next.
+    """Restore the newest checkpoint if there is one. Return a function that writes the
+    next one.
     """
     if directory is None:
         return lambda: None
     _check_writable("checkpoint_dir", directory)
     for name in tf.io.gfile.listdir(str(directory)):
-        # TensorFlow was still writing it when a run was killed; with a slash on some
-        # file systems.
+        # A folder that TensorFlow was still writing when a run was killed. On some file
+        # systems its name ends with a slash.
         unfinished = os.path.join(str(directory), name)
         if re.fullmatch(r"ckpt-\d+_temp/?", name) and tf.io.gfile.isdir(unfinished):
             tf.io.gfile.rmtree(unfinished)
@@ -156,7 +159,7 @@ def resumed(
 
 
 def _check_writable(name: str, directory: str | PathLike[str]) -> None:
-    """Refuse a folder that cannot be written to before training, and not after hours of
+    """Refuse a folder that cannot be written, before training and not after hours of
     it.
     """
     probe = f"{directory}/.gpflow_pep-{uuid.uuid4().hex}"
@@ -203,7 +206,7 @@ def scalars(
 
 @contextmanager
 def _written(name: str, directory: str | PathLike[str]) -> Iterator[None]:
-    """Turn TensorFlow's errors in writing into OSErrors with a remedy."""
+    """Convert errors of TensorFlow in writing to OSErrors with a remedy."""
     try:
         yield
     except tf.errors.OpError as error:

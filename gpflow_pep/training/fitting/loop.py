@@ -1,10 +1,10 @@
-"""Training by minibatches, with held-out evaluation, early stopping, checkpoints and
+"""Training with minibatches: with held-out evaluation, early stopping, checkpoints and
 TensorBoard.
 
-:func:`fit` is a loop of steps, each compiled: the next batch, the gradient of its
-estimate of the training loss, a step of the optimiser. If a checkpoint directory is
-given, it holds the whole state of the loop: after the process was killed, the same call
-continues to the same numbers.
+:func:`fit` is a loop of compiled steps: the next batch, the gradient of its estimate of
+the training loss, and a step of the optimiser. If a checkpoint directory is given, it
+has the whole state of the loop. If the process is killed, the same call continues and
+gives the same numbers.
 """
 
 import signal
@@ -55,7 +55,7 @@ REMEDY = (
 
 
 def shuffled_batches(data: RegressionData, batch_size: int, *, seed: int) -> Epochs:
-    """Make batches for :func:`fit` of rows in memory, in another order each epoch.
+    """Make batches for :func:`fit` from rows in memory, in another order in each epoch.
 
     :param data: X [N, D] and Y [N, P].
     :param batch_size: The number of rows in a batch. Rows that do not fill a batch wait
@@ -108,7 +108,7 @@ def fit(
     progress: bool = True,
     strategy: tf.distribute.Strategy | None = None,
 ) -> FitRecord:
-    """Train a model by minibatches::
+    """Train a model with minibatches::
 
         batches = pep.training.shuffled_batches((X, Y), 200, seed=0)
         optimizer = tf_keras.optimizers.Adam(0.01)
@@ -116,7 +116,7 @@ def fit(
 
     :param model: A model that gets its data in batches, such as ``ARPEP`` or
         ``gpflow.models.SVGP``; or ``PEP``; or ``PEPRegression`` with near rows.
-    :param batches: The batches, of which each step uses one. For ``PEP`` pass its
+    :param batches: The batches; each step uses one. For ``PEP`` pass its
         ``minibatch_training_loss_closure``; for ``PEP`` and ``PEPRegression`` with near
         rows, their ``near_row_training_loss_closure``. For other models pass a
         ``tf.data.Dataset`` of batches (X, Y), which is read again when it ends, or a
@@ -214,14 +214,14 @@ def fit(
         _saved_if_interrupted(save),
     ):
         if not run.is_over():
-            # an interrupt of a step would wait for seconds
+            # an interrupt during a step would wait for seconds
             take_step.get_concrete_function()
         run.take_steps(take_step, stream, every, evaluate, _Outputs(log, show, save))
     return run.finish()
 
 
 class _Every(NamedTuple):
-    """After how many steps something is done again."""
+    """The numbers of steps between repetitions."""
 
     evaluate: int
     checkpoint: int
@@ -233,7 +233,7 @@ class _Every(NamedTuple):
 
 
 class _Outputs(NamedTuple):
-    """What a run writes: scalars for TensorBoard, the bar, checkpoints."""
+    """The outputs of a run: scalars for TensorBoard, the progress bar, checkpoints."""
 
     log: Callable[[int, Mapping[str, float]], None]
     show: Callable[[int, Mapping[str, float]], None]
@@ -241,9 +241,7 @@ class _Outputs(NamedTuple):
 
 
 class _Run:
-    """The model that :func:`fit` trains, what has happened to it, and when it
-    is over.
-    """
+    """The state of :func:`fit`: the model, the history, and the rule for stopping."""
 
     def __init__(
         self,
@@ -303,11 +301,11 @@ class _Run:
         take_step: Callable[[Any], tf.Tensor],
         stream: Iterator[tuple[Any, int, int]],
     ) -> float:
-        """Take the next step; the seconds it took."""
+        """Take the next step, and return its time in seconds."""
         started = time.perf_counter()
         history = self.history
         batch, *place = next(stream)
-        with _delay_interrupts():  # the variables and the history belong together
+        with _delay_interrupts():  # the variables and the history must stay consistent
             history.losses.append(_checked_loss(take_step, batch, self.step + 1))
             history.epoch, history.batches = place
             step_seconds = time.perf_counter() - started
@@ -322,7 +320,7 @@ class _Run:
         """
         started = time.perf_counter()
         history = self.history
-        # Predictions of PEP move its sites, which training must not see.
+        # Predictions of PEP move its sites. This must not change training.
         before = [tf.identity(variable) for variable in self.state]
         try:
             returned = evaluate(self.model)
@@ -342,8 +340,8 @@ class _Run:
         return metrics
 
     def finish(self) -> FitRecord:
-        """Give the model the best parameters, where there is early stopping, and the
-        record.
+        """Assign the best parameters to the model, if there is early stopping, and make
+        the record.
         """
         history = self.history
         rule = self.early_stopping
@@ -356,10 +354,11 @@ class _Run:
 def _stream(
     epochs: Epochs, epoch: int, num_read: int
 ) -> Iterator[tuple[Any, int, int]]:
-    """Batch after batch, epoch after epoch, each with its epoch and its number there
+    """Yield the batches of all epochs, each with its epoch and its number in the epoch
     (from 1).
 
-    :param num_read: How many of its batches were read before, to leave out.
+    :param num_read: The number of batches of the first epoch that were used before and
+        are skipped.
     """
     while True:
         for batch in epochs(epoch).skip(num_read).prefetch(tf.data.AUTOTUNE):
@@ -382,7 +381,7 @@ def _step(
     natural: NaturalGradients,
     replicas: Replicas,
 ) -> tf.Tensor:
-    """Take one step on one batch; the loss before it."""
+    """Take one step with one batch, and return the loss before the step."""
     natural.step_before(lambda: require_finite(loss(batch), "training loss", ADVICE))
     trained = [*variables, *natural.variables]
     share, weight = replicas.share(batch)
@@ -393,17 +392,17 @@ def _step(
     gradients = tape.gradient(
         value, trained, unconnected_gradients=tf.UnconnectedGradients.ZERO
     )
-    # All replicas check the sums, and agree.
+    # All replicas check the sums, with the same result.
     value, *gradients = replicas.total([value, *map(tf.convert_to_tensor, gradients)])
     value = require_finite(value, "training loss", ADVICE)
     finite = [
         require_finite(gradient, f"gradient of {variable.name}", ADVICE)
         for gradient, variable in zip(gradients, trained)
     ]
-    # All of them are checked before any variable changes.
+    # All gradients are checked before any variable changes.
     with tf.control_dependencies([value, *finite]):
         natural.step_beside(finite[len(variables) :], optimizer.iterations)
-        if not variables:  # the optimizer would not count the step
+        if not variables:  # otherwise the optimizer would not count the step
             optimizer.iterations.assign_add(1)
         optimizer.apply_gradients(
             [(tf.identity(g), v) for g, v in zip(finite, variables)],
@@ -415,7 +414,9 @@ def _step(
 def _checked_loss(
     take_step: Callable[[Any], tf.Tensor], batch: Any, step: int
 ) -> float:
-    """Take a step: its loss, or an error with the reason and the step."""
+    """Take a step and return its loss, or raise an error with the reason and the number
+    of the step.
+    """
     try:
         return float(take_step(batch))
     except tf.errors.InvalidArgumentError as error:
@@ -425,11 +426,10 @@ def _checked_loss(
 
 @contextmanager
 def _delay_interrupts() -> Iterator[None]:
-    """Let an interrupt (Ctrl-C) wait until the block is left; a second one does not
-    wait.
+    """Delay an interrupt (Ctrl-C) until the block is left. A second interrupt is not
+    delayed.
 
-    Other threads than the main one get no interrupts, and a handler of the user's own
-    stays.
+    Only the main thread gets interrupts. A handler of the user stays in place.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -454,7 +454,7 @@ def _delay_interrupts() -> Iterator[None]:
 def _check_stopping(
     rule: EarlyStopping | None, evaluate: Any, num_steps: int, evaluate_every: int
 ) -> None:
-    """Refuse early stopping that can do nothing."""
+    """Refuse early stopping that would have no effect."""
     if rule is None:
         return
     if not isinstance(rule, EarlyStopping):
@@ -480,8 +480,8 @@ def _check_stopping(
 def _as_metrics(
     returned: Any, step: int, rule: EarlyStopping | None
 ) -> dict[str, float]:
-    """Take metrics that a function of the user returned as numbers by name; refuse all
-    else.
+    """Convert metrics that a function of the user returned to numbers by name; refuse
+    other results.
     """
     try:
         metrics = {str(name): float(value) for name, value in returned.items()}
@@ -592,7 +592,7 @@ def _check_scope(strategy: Any, model: GPModel, optimizer: Any) -> None:
                 "Make the model and the optimizer under `with strategy.scope():`.",
             )
     for variable in model.variables:
-        # GPflow notes it where variables of a strategy do not look.
+        # GPflow records it in a way that variables of a strategy ignore.
         if vars(variable).get("_trainable", variable.trainable) != variable.trainable:
             raise refusal(
                 "model",
@@ -606,7 +606,7 @@ def _check_scope(strategy: Any, model: GPModel, optimizer: Any) -> None:
 
 @contextmanager
 def _saved_if_interrupted(save: Callable[[], None]) -> Iterator[None]:
-    """Write a checkpoint where an interrupt leaves the block."""
+    """Write a checkpoint if an interrupt leaves the block."""
     try:
         yield
     except KeyboardInterrupt:

@@ -16,11 +16,12 @@ from ...engine.numerics.linalg import mirrored
 
 
 class _NaturalStep(NamedTuple):
-    """Gaussians after a step, and how long it was."""
+    """Gaussians after a step, and the length of the step."""
 
     mean: tf.Tensor  #: [M, L].
     root: tf.Tensor  #: [L, M, M], lower triangular square roots of the covariances.
-    gamma: tf.Tensor  #: [L], the length of the step of each, at most the one asked for.
+    #: The length of the step of each Gaussian, [L], at most the requested one.
+    gamma: tf.Tensor
 
 
 @check_shapes(
@@ -45,28 +46,28 @@ def natural_step(
     (Salimbeni, Eleftheriadis & Hensman 2018, equation 10).
 
     With :math:`S = R Rᵀ`, bars for the loss's gradients, and the symmetric matrix E
-    whose lower triangle is that of :math:`Rᵀ \bar R`, it is
+    whose lower triangle is the lower triangle of :math:`Rᵀ \bar R`, the step is
 
     .. math::
 
         S_+^{-1} = R^{-ᵀ} (I + \gamma E) R^{-1}, \qquad m_+ = m - \gamma S_+ \bar m.
 
-    Two things go wrong with long steps. Where the loss is not convex in the variances,
-    :math:`K = I + \gamma E` may be indefinite; and the gradient of a few rows that
-    stand for many is no guide to how far to go. So a Gaussian takes half of its step,
-    or half of that, until no pivot of K is below :math:`1 - 0.9 \gamma`, with the
-    length that was asked for, and the mean goes no further than
+    Long steps have two problems. If the loss is not convex in the variances,
+    :math:`K = I + \gamma E` may be indefinite; and the gradient of a small batch does
+    not show how far to go. So the step of a Gaussian is halved until no pivot of K is
+    below :math:`1 - 0.9 \gamma`, with the requested length :math:`\gamma`, and the mean
+    moves no further than
     :math:`(m_+ - m)ᵀ S^{-1} (m_+ - m) = M \gamma^2 / (1 - \gamma)^2`. So the covariance
     is always proper, short steps stay short, and a step of length 1 reaches the optimum
     of a quadratic loss however far it is, unless it lets the covariance grow tenfold.
 
-    :param by_mean: :math:`\bar m`, finite.
-    :param by_root: :math:`\bar R`, finite; its upper triangle is ignored.
+    :param by_mean: The gradient :math:`\bar m`, finite.
+    :param by_root: The gradient :math:`\bar R`, finite; its upper triangle is ignored.
     :param gamma: The length, in [0, 1].
     """
     product = tf.linalg.band_part(tf.matmul(root, by_root, transpose_a=True), -1, 0)
-    # Rows and columns are in reverse order: so R K⁻ᵀ of the Cholesky factor of K is
-    # triangular.
+    # Rows and columns are in reverse order, so that R K⁻ᵀ with the Cholesky factor of K
+    # is triangular.
     E = tf.reverse(mirrored(product), [-2, -1])
     columns = tf.reverse(root, [-1])
     slope = tf.matmul(columns, tf.transpose(by_mean)[:, :, None], transpose_a=True)
@@ -99,16 +100,16 @@ Length: TypeAlias = float | tf_keras.optimizers.schedules.LearningRateSchedule
 
 
 class NaturalGradients(NamedTuple):
-    """How :func:`~gpflow_pep.training.fit` trains q: by our steps, GPflow's,
-    or none.
+    """How :func:`~gpflow_pep.training.fit` trains q: with natural gradients of this
+    package, of GPflow, or none.
     """
 
     q: Any = ()  #: Parameters: mean [M, L] and lower triangular square roots [L, M, M].
     length: Length | None = (
-        None  #: Of steps by the gradient that the optimiser gets too.
+        None  #: The length of steps that use the gradient of the optimiser.
     )
     gpflow: NaturalGradient | None = (
-        None  #: Takes steps of its own before the optimiser's.
+        None  #: Makes separate steps before the steps of the optimiser.
     )
 
     @property
@@ -121,19 +122,20 @@ class NaturalGradients(NamedTuple):
         return [] if self.length is None else self.variables_of_q
 
     def step_before(self, loss: Callable[[], tf.Tensor]) -> None:
-        """Take GPflow's step, if it is GPflow that trains q."""
+        """Take GPflow's step, if GPflow trains q."""
         if self.gpflow is not None:
             self.gpflow.minimize(loss, [self.q])
 
     def step_beside(self, gradients: Sequence[tf.Tensor], step: tf.Variable) -> None:
-        """Take a step by the gradients in :attr:`variables`; a schedule depends on its
-        number.
+        """Take a step with the gradients in :attr:`variables`. A schedule depends on
+        the number of the step.
         """
         if self.length is None:
             return
         (q_mu, q_sqrt), (by_mean, by_root) = self.q, gradients
         if q_sqrt.transform is not None:
-            by_root = q_sqrt.transform.forward(by_root)  # from a vector: it is linear
+            # From a vector, because it is linear.
+            by_root = q_sqrt.transform.forward(by_root)
         mean, root = map(tf.convert_to_tensor, self.q)
         gamma = (
             tf.cast(self.length(step), mean.dtype)
@@ -146,7 +148,7 @@ class NaturalGradients(NamedTuple):
 
 
 def natural_training(model: GPModel, natural_gradient: Any) -> NaturalGradients:
-    """Find q where natural gradients are to train it, and how."""
+    """Find the parameters of q that natural gradients train, and how."""
     if natural_gradient is None or natural_gradient is False:
         return NaturalGradients()
     mean, root = (getattr(model, name, None) for name in ("q_mu", "q_sqrt"))

@@ -30,13 +30,12 @@ Module = TypeVar("Module", bound=tf.Module)
 
 
 def copy_of(module: Module) -> Module:
-    """Copy a model or a part of one, while other threads may do so too.
+    """Copy a model or a part of a model. Other threads may do so at the same time.
 
-    GPflow's function clears what TensorFlow Probability remembers of transforms, in a
-    table of the process, and fails where another thread takes an entry out of it, or
-    puts one in, at that time.
+    GPflow's function clears the cache of transforms in TensorFlow Probability, which
+    belongs to the process. It fails if another thread changes the cache at that time.
     """
-    for _ in range(100):  # tried again where another thread changed the table
+    for _ in range(100):  # tried again if another thread changed the cache
         try:
             return gpflow.utilities.deepcopy(module)
         except (KeyError, RuntimeError):
@@ -72,7 +71,7 @@ def assigned_at_exit(
 
 
 def assign_same(model: GPModel, other: GPModel) -> None:
-    """Give a model the trainable parameters of another that have the same path and
+    """Assign the trainable parameters of another model that have the same path and
     shape.
     """
     parameters = gpflow.utilities.parameter_dict(model)
@@ -133,10 +132,10 @@ def near_lengthscales(spread: float) -> Callable[[GPModel], tf.Tensor]:
 
         \log Z - \frac{1}{2 s^2} \sum_d (\log l_d - \overline{\log l})^2.
 
-    With :math:`s \to 0` there is one lengthscale for all inputs. Where there are many
+    With :math:`s \to 0` there is one lengthscale for all inputs. If there are many
     inputs and few rows, the evidence alone, :math:`s \to \infty`, fits lengthscales to
-    single rows. The lengthscales of a sum are those of its first term, to which
-    ``kernel="additive"`` and ``time`` of estimators add others.
+    single rows. If the kernel is a sum, the prior is on the lengthscales of its first
+    term; ``kernel="additive"`` and ``time`` of the estimators add other terms.
 
     :param spread: The standard deviation s, above 0. The same number gives the same
         function.
@@ -209,7 +208,7 @@ class WholeLoss:
         self._evaluate = optimizer.eval_func(loss, self.variables, options)
 
     def num_rows(self) -> int:
-        """Count the rows that the model has now."""
+        """Count the present rows of the model."""
         known = (
             self.model.rows.num_rows
             if isinstance(self.model, InternalDataModel)
@@ -232,16 +231,16 @@ class WholeLoss:
             not isinstance(self.model, PEP) or self.model.last_inference.converged
         )
         self.unsettled = 0 if has_converged else self.unsettled + 1
-        self.warn_after(3)  # a line search may go far for an evaluation or two
+        self.warn_after(3)  # a line search may go far in one or two evaluations
         return loss, gradient
 
     def begin(self) -> None:
-        """Begin a training: nothing was evaluated, and nothing warned of."""
+        """Begin a training: reset the counts of evaluations and warnings."""
         self.unsettled = 0
         self._has_warned = False
 
     def warn_after(self, number: int) -> None:
-        """Warn, once in a training, where sites did not converge at so many newest
+        """Warn, once in a training, if sites did not converge at this number of latest
         evaluations.
         """
         if self.unsettled < number or self._has_warned:
@@ -258,23 +257,26 @@ class WholeLoss:
         warnings.warn(f"{text} {advice}", ConvergenceWarning, stacklevel=2)
 
     def settle(self) -> float | None:
-        """Compute the objective with sites as exact as those of predictions, which
-        would bring them there otherwise, outside a graph; None for models without an
-        inner loop. See ``loss_tolerance`` of :class:`~gpflow_pep.models.PEP`.
+        """Compute the objective with sites as exact as for predictions; otherwise the
+        first prediction would update them, outside of a graph. None for models without
+        an inner loop. See ``loss_tolerance`` of :class:`~gpflow_pep.models.PEP`.
         """
         if not isinstance(self.model, PEP):
             return None
         tolerance = self.model.loss_tolerance.numpy()
         self.model.loss_tolerance.assign(0.0)
         try:
-            with warnings_of_graphs_dropped():  # they would not name a step
+            # The warnings would not have the number of a step.
+            with warnings_of_graphs_dropped():
                 return -float(self(self.parameters())[0])
         finally:
             self.model.loss_tolerance.assign(tolerance)
 
 
 def _check_holds_data(model: Any) -> list[tf.Variable]:
-    """Find what to train of a model that holds all its rows; refuse others."""
+    """Return the trainable variables of a model that holds all its rows; refuse other
+    models.
+    """
     has_data = hasattr(model, "training_loss") and hasattr(model, "data")
     if isinstance(model, ExternalDataTrainingLossMixin) or not has_data:
         expected = (
@@ -291,7 +293,9 @@ def _check_holds_data(model: Any) -> list[tf.Variable]:
 def variables_of_optimizer(
     model: GPModel, variables_of_q: Sequence[tf.Variable] = ()
 ) -> list[tf.Variable]:
-    """Find the trainable variables but those of q, which natural gradients train."""
+    """Find the trainable variables except the variables of q, which natural gradients
+    train.
+    """
     not_trained = set(map(id, variables_of_q))
     variables = [v for v in model.trainable_variables if id(v) not in not_trained]
     if not variables and not not_trained:

@@ -1,11 +1,10 @@
-r"""The number of inducing points, chosen by rows that are left out of training.
+r"""The choice of the number of inducing points by rows that are left out of training.
 
 A model is trained without a fifth of its rows, at most 1000 (:func:`leave_rows_out`).
-It gets as many inducing points more as it has, and is trained on from there, as long as
-that raises the mean log density of those rows by more than its standard error, and by
-0.01. Densities of rows that a model was trained on cannot show it: those of rows left
-out one at a time are .2 nats too good where inducing inputs were trained, and rise with
-every number of them.
+Its number of inducing points is doubled and training continues, as long as that raises
+the mean log density of the left-out rows by more than its standard error, and by more
+than 0.01. Densities of training rows cannot be used instead: leave-one-out densities
+are .2 nats too good if inducing inputs were trained, and rise with every further point.
 """
 
 import logging
@@ -31,7 +30,7 @@ from ...models.base import InternalDataModel
 from ...models.tied import TiedModel
 from .objectives import FAILURES, assign, state_of
 
-#: Rows predicted at a time.
+#: The number of rows that are predicted at a time.
 _CHUNK = 10_000
 _ADVICE = "Look for rows far from the training rows, or for parameters that ran off."
 
@@ -107,47 +106,51 @@ def check_one_power(model: Any) -> None:
 
 
 _LOGGER = logging.getLogger(__name__)
-#: More points must raise the mean log density by so many nats a row, too.
+#: More points must also raise the mean log density by this number of nats a row.
 GAIN = 0.01
-#: The part of the rows that is left out, and the most of them.
+#: The fraction of the rows that is left out, and the largest number of them.
 PART_LEFT_OUT = 0.2
 MOST_LEFT_OUT = 1000
-#: The most points of a model in closed form without a deadline. Others have more than
-#: 100 only up to this :math:`N M^2`, to which the time of an evaluation is
-#: proportional; where outputs are mixtures, M counts the points of all latent
-#: functions.
+#: The largest number of points of a model in closed form without a deadline. Other
+#: models have more than 100 points only up to this :math:`N M^2`, to which the time of
+#: an evaluation is proportional. If outputs are mixtures, M counts the points of all
+#: latent functions.
 MOST_POINTS = 800
 CHEAP_POINTS = 100
 MOST_WORK = 1e8
-#: With a deadline another number is tried if so many times the seconds of the last one
-#: are left. On 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10
+#: With a deadline a further number is tried if this multiple of the time of the last
+#: one is left. On 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10
 #: nats worse.
 LONGER = 2.0
-#: Two measurements rarely agree in the inputs and in one of so many levels, and trials
-#: have rarely so many: ratings have 2 to 7 as a rule.
+#: Two measurements rarely agree in the inputs and in a target with at least this number
+#: of levels, and results of trials rarely have so many levels: ratings usually have 2
+#: to 7.
 LEVELS_OF_NUMBERS = 10
 OVER = "The time ran out."
 
 
 class PointsScore(NamedTuple):
-    """How a model with so many inducing points was trained and predicts rows
-    left out.
+    """How a model with some number of inducing points was trained, and how well it
+    predicts left-out rows.
     """
 
     num_inducing: int
     log_density: float
-    """The mean of those rows, in nats; NaN where it failed or the time was over."""
+    """The mean log density of left-out rows, in nats; NaN if training failed or the
+    time ran out.
+    """
 
-    objective: float  #: What training maximised, at its end.
-    seconds: float  #: Of training, with its compilation.
-    judging: float  #: Seconds of computing the log densities.
+    objective: float  #: The objective at the end of training.
+    seconds: float  #: The time of training, with compilation.
+    judging: float  #: The time of computing the log densities.
 
 
 def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
-    """Make a model without some rows and their copies, whose parts and so parameters
-    are those of the other one, and give the numbers of these rows, [S]. (With copies of
-    a quarter of the rows in training, 90% intervals held .84 and .88 of two tables' new
-    rows, without them .90.)
+    """Make a model without some rows and their copies. It shares its parts, and
+    therefore its parameters, with the other model. Return also the numbers of the
+    left-out rows, [S]. (If a quarter of the left-out rows had copies in training, 90%
+    intervals contained .84 and .88 of the new rows of two tables, and .90 without
+    copies.)
     """
     X, Y = map(np.asarray, model.data)
     num_left_out = min(max(int(PART_LEFT_OUT * len(X)), 2), MOST_LEFT_OUT)
@@ -159,15 +162,16 @@ def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
 
 
 def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-    """Give rows numbers, [N], the same to copies: rows of the same inputs X [N, D], all
-    of which have the same targets Y [N, P]. Where half of the rows would be copies they
-    may be settings or have few levels, and none is a copy: unless a column, of targets,
-    or of inputs of which a tenth at most have several targets, has ten levels and half
-    as many as rows differ.
+    """Give each row a number, [N], so that copies have the same number. Copies are rows
+    with the same inputs X [N, D], if all rows with these inputs have the same targets Y
+    [N, P]. If half of the rows would be copies, the inputs may be settings or have few
+    levels. Then no row counts as a copy, unless a column has at least ten levels and at
+    least half as many levels as there are distinct rows. This can be a column of the
+    targets, or a column of the inputs if at most a tenth of the distinct inputs have
+    several targets.
     """
-    codes = pd.util.hash_pandas_object(
-        pd.DataFrame(X + 0.0), index=False
-    )  # 64 bits of each: fast
+    # A code of 64 bits for each row is fast.
+    codes = pd.util.hash_pandas_object(pd.DataFrame(X + 0.0), index=False)
     _, first_places, group = np.unique(codes, return_index=True, return_inverse=True)
     several = (
         np.bincount(group, np.any((Y[first_places][group] != Y) & ~np.isnan(Y), axis=1))
@@ -176,9 +180,8 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
     copies = np.where(several[group], len(X) + np.arange(len(X)), group)
     if 2 * (num_distinct := len(np.unique(copies))) > len(X):
         return copies
-    is_y = np.sum(several) > 0.1 * np.sum(
-        np.bincount(group) > 1
-    )  # inputs have several targets
+    # Some inputs have several targets.
+    is_y = np.sum(several) > 0.1 * np.sum(np.bincount(group) > 1)
     levels = max(
         len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T
     )
@@ -186,7 +189,9 @@ def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
 
 
 def numbers_of_copies(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray | None:
-    """Count the copies of each row, itself among them, [N]; None if there are none."""
+    """Count the copies of each row, itself included, [N]; None if there are no
+    copies.
+    """
     _, group, sizes = np.unique(
         copies_of(X, Y), return_inverse=True, return_counts=True
     )
@@ -194,9 +199,9 @@ def numbers_of_copies(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray | None:
 
 
 def may_be_trials(Y: AnyNDArray) -> bool:
-    """Whether equal rows may be trials that came out alike, and no copies: if each
-    column of targets [N, P] has counts (whole numbers of at least 0, as numbers of
-    classes are), or less than :data:`LEVELS_OF_NUMBERS` levels.
+    """Whether equal rows may be trials with the same result instead of copies. They may
+    be if each column of targets [N, P] has counts (whole numbers of at least 0, which
+    includes numbers of classes), or fewer than :data:`LEVELS_OF_NUMBERS` levels.
     """
     for column in Y.T:
         levels = np.unique(column[~np.isnan(column)])
@@ -207,8 +212,8 @@ def may_be_trials(Y: AnyNDArray) -> bool:
 
 
 def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
-    """Make a model of other rows, whose parts and so parameters are those of the other
-    one.
+    """Make a model of other rows. It shares its parts, and therefore its parameters,
+    with this model.
     """
     options = {"alpha": model.alpha.numpy(), "mean_function": model.mean_function}
     kernel = model.kernel
@@ -220,9 +225,8 @@ def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
         key: getattr(model, key) for key in ("max_sweeps", "tolerance", "reset_sites")
     }
     other = type(model)(data, kernel, likelihood, Z, **options)
-    other.loss_tolerance.assign(
-        model.loss_tolerance
-    )  # a tolerance that is passed has set it to 0
+    # It is 0 if the user passed a tolerance.
+    other.loss_tolerance.assign(model.loss_tolerance)
     return other
 
 
@@ -235,25 +239,25 @@ def add_points(
     deadline: float = np.inf,
     after: float = 0.0,
 ) -> tuple[tuple[PointsScore, ...], Any]:
-    """Train a model with more and more inducing points, as long as rows left out gain
-    by it.
+    """Train a model with more and more inducing points, as long as predictions of
+    left-out rows improve.
 
-    :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], of which M
-        is tried first, with rows that are factors of their own. Latent functions share
-        the points where outputs are mixed from them. It ends as it was trained with the
-        best number; ``inducing_variable`` is another object then.
-    :param train: Trains a model up to a time, and returns a record with an
-        ``objective``.
+    :param model: A ``PEPRegression`` or ``PEP`` with inducing points [M, D], whose rows
+        are separate factors. M is the first number of points. If outputs are mixed from
+        latent functions, these share the points. In the end the model has the best
+        number of points and a new object as ``inducing_variable``.
+    :param train: A function that trains a model until a time, and returns a record with
+        an ``objective``.
     :param left_out: Rows that the model does not have, X [S, D] and Y [S, P].
-    :param seed: For the rows at which points are added.
-    :param deadline: The end, by ``time.perf_counter``: another number is tried if twice
-        as long as the last took is left.
-    :param after: What comes afterwards takes so many times as long as the log densities
-        do.
-    :return: The numbers of points that were tried, of which the last can have gained
-        nothing; and what training returned for the best, not converged where the time
-        was over for more.
-    :raises ValueError: If the model is another, or the first training fails.
+    :param seed: Seed of the choice of rows at which points are added.
+    :param deadline: The end, by ``time.perf_counter``. A further number is tried if
+        twice the time of the last one is left.
+    :param after: The time that is needed afterwards, as a multiple of the time for the
+        log densities.
+    :return: The numbers of points that were tried, the last of which may not have
+        improved predictions; and the record of training with the best number, which has
+        not converged if there was no time for more points.
+    :raises ValueError: If the model is of another kind, or the first training fails.
     """
     rows: AnyNDArray = np.unique(np.asarray(model.data[0]), axis=0)
     candidates = np.random.default_rng(seed).permutation(rows)
@@ -289,10 +293,14 @@ def add_points(
 
 
 class _Trial(NamedTuple):
-    """A training with some number of inducing points, and what rows left out say."""
+    """A training with some number of inducing points, and its log densities of left-out
+    rows.
+    """
 
     record: Any  #: None if training failed.
-    densities: AnyNDArray  #: [S]; NaN if training failed, or had no time for them.
+    #: Log densities of left-out rows, [S]; NaN if training failed, or if there was no
+    #: time for them.
+    densities: AnyNDArray
     seconds: float
     judging_seconds: float
 
@@ -312,7 +320,9 @@ def _try(
     deadline: float,
     is_first: bool,
 ) -> _Trial:
-    """Train with the points that the model has; the first training may not fail."""
+    """Train with the present points of the model. An error in the first training is
+    raised.
+    """
     began = time.perf_counter()
     record = None
     density = np.full(len(left_out[0]), np.nan)
@@ -331,18 +341,18 @@ def _try(
 def gains(
     log_densities: AnyNDArray, others: AnyNDArray, errors: float, least: float = 0.0
 ) -> bool:
-    """Whether log densities [S] exceed others on average by more than so many standard
-    errors, and by more than so many nats.
+    """Whether the mean of log densities [S] exceeds the mean of others by more than
+    this number of standard errors, and by more than this number of nats.
     """
-    with np.errstate(invalid="ignore"):  # a density that is 0
+    with np.errstate(invalid="ignore"):  # a density of 0
         difference = log_densities - others
         error = np.std(difference, ddof=1) / np.sqrt(len(difference))
     return bool(np.mean(difference) > max(errors * error, least))
 
 
 def _most_points(model: GPModel, deadline: float = np.inf) -> int:
-    """Give the most points that a model is to have: with a deadline, which ends it,
-    half as many as rows if it is in closed form.
+    """Return the largest number of points of a model. With a deadline, which ends the
+    search, it is half of the number of rows for a model in closed form.
     """
     if isinstance(model, PEPRegression) and not is_mixed(model.kernel):
         return MOST_POINTS if deadline == np.inf else len(model.data[0]) // 2
@@ -354,14 +364,14 @@ def _most_points(model: GPModel, deadline: float = np.inf) -> int:
 
 
 def check_grows(model: Any) -> None:
-    """Refuse a model whose inducing points cannot be added to, or whose rows
+    """Refuse a model to which inducing points cannot be added, or whose rows cannot be
     left out.
     """
     kind = isinstance(model, (PEPRegression, PEP))
     if not kind or type(_points_of(model)) is not InducingPoints:
         kind_of_part = type(_points_of(model) if kind else model).__name__
         expected = "PEPRegression, PEP or PEPClassification with inducing points [M, D]"
-        remedy = "Leave it out, and the model keeps its inducing variables."
+        remedy = "Leave it out to keep the inducing variables of the model."
         raise checks.refusal(
             "num_inducing", f"'auto' with {kind_of_part}", expected, remedy
         )
@@ -375,7 +385,7 @@ def check_grows(model: Any) -> None:
 
 
 def _points_of(model: Any) -> Any:
-    """Give the inducing variables, of mixed latent functions the shared ones."""
+    """Return the inducing variables; the shared ones if latent functions are mixed."""
     variables = model.inducing_variable
     if isinstance(variables, SharedIndependentInducingVariables) and is_mixed(
         model.kernel
@@ -399,10 +409,10 @@ class _Trained(NamedTuple):
 def _with_more(
     Z: gpflow.Parameter, candidates: AnyNDArray, number: int
 ) -> InducingPoints:
-    """Add rows in random order, none of which is a point already.
+    """Add rows in random order that are not inducing points already.
 
-    Rows of the largest residual variances served no better on the table where both were
-    tried.
+    Rows with the largest residual variances were not better on the table on which both
+    were tried.
     """
     points = Z.numpy()
     known = set(map(bytes, points))

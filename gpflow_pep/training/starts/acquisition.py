@@ -1,5 +1,5 @@
-"""Which row to label next: the one whose target is hardest to predict (Villacampa-Calvo
-& Hernández-Lobato 2020, section 5.6).
+"""The choice of the row to label next: the row whose target is hardest to predict
+(Villacampa-Calvo & Hernández-Lobato 2020, section 5.6).
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...engine import factors
 from ...engine.numerics import chunks
 from ...engine.prior import check_columns
 
-#: Rows predicted at a time.
+#: The number of rows that are predicted at a time.
 _CHUNK = 10_000
 
 
@@ -24,7 +24,7 @@ def predictive_entropy(model: GPModel, X: InputData) -> tf.Tensor:
     For classes it is :math:`-\sum_c p_c \log p_c`, between 0 and log C; for Gaussian
     noise :math:`\frac12 \log(2 \pi e \, \mathrm{var}[y])`, summed over outputs.
 
-    :param model: A model of GPflow's or of this package.
+    :param model: A model of GPflow or of this package.
     :param X: Inputs, [N, D].
     :raises ValueError: If the likelihood is neither Gaussian nor a likelihood of
         classes, or if X has other columns than the inducing inputs.

@@ -1,22 +1,23 @@
 r"""Greedy choices of rows: by residual variance, and by the variational bound.
 
-**Residual variance** (:func:`greedy_variance`): the row that is least determined by
-those before it is next, by a pivoted Cholesky factorisation of the kernel's matrix.
+**Residual variance** (:func:`greedy_variance`): the next row is the row that is least
+determined by the rows before it. This is a pivoted Cholesky factorisation of the
+kernel's matrix.
 
 The residual variance of a row given the rows :math:`Z` chosen so far,
-:math:`d_n = k_{nn} - k_{nZ} K_{ZZ}^{-1} k_{Zn}`, falls with every choice. So one
-computed earlier is an upper bound, and a row need not be looked at before the largest
-of the others is below its bound. The factor is therefore kept for a pool only, the rows
-of the largest bounds. As long as the largest residual variance in the pool is not below
-any bound outside, it is the largest of all rows, and the choice is exact; else the next
-pool is taken. Memory is O(N + M pool); time is O(M²) for each row that comes into a
-pool, which most rows do a few times.
+:math:`d_n = k_{nn} - k_{nZ} K_{ZZ}^{-1} k_{Zn}`, falls with every choice. So a residual
+variance that was computed earlier is an upper bound, and need not be computed again
+before the largest residual variance of the other rows is below it. The factor is
+therefore kept only for a pool, the rows with the largest bounds. As long as the largest
+residual variance in the pool is not below any bound outside of it, it is the largest of
+all rows, and the choice is exact; otherwise a new pool is made. Memory is O(N + M
+pool). Time is O(M²) for each row that enters a pool; most rows enter one a few times.
 
 **The variational bound** (:func:`greedy_variational`): Titsias (2009), section 3.2.
 
-With inducing points Z the bound is
-:math:`\log N(y; 0, Q + \sigma^2 I) - \tfrac{1}{2\sigma^2} \mathrm{tr}(K_{ff} - Q)`. One
-more, :math:`x_i`, adds :math:`a aᵀ` to Q with :math:`a = r_i / s_i`, where
+With inducing points Z the bound is :math:`\log N(y; 0, Q + \sigma^2 I) -
+\tfrac{1}{2\sigma^2} \mathrm{tr}(K_{ff} - Q)`. A further point :math:`x_i` adds
+:math:`a aᵀ` to Q with :math:`a = r_i / s_i`, where
 :math:`r_i = \mathrm{cov}(f, f_i | f_Z)`, N numbers, and
 :math:`s_i^2 = \mathrm{var}(f_i | f_Z)`. With :math:`S = Q + \sigma^2 I` the bound rises
 by
@@ -26,11 +27,11 @@ by
     \tfrac12 \frac{(aᵀ S^{-1} y)^2}{1 + aᵀ S^{-1} a} - \tfrac12 \log(1 + aᵀ S^{-1} a)
     + \frac{aᵀ a}{2 \sigma^2} \ge 0
 
-Departing from the paper, all that this needs of N is kept as products between
-candidates: :math:`r_iᵀ r_j`, :math:`r_iᵀ S^{-1} r_j` and :math:`r_iᵀ S^{-1} y`. One
-pass over the rows gives them for empty Z, and each choice changes them by a few
-matrices of rank one. So each of C candidates costs O(N C) once and O(M) at each choice,
-instead of O(N M) at each, and no N x M matrix is kept.
+Unlike the paper, only products between candidates are kept: :math:`r_iᵀ r_j`,
+:math:`r_iᵀ S^{-1} r_j` and :math:`r_iᵀ S^{-1} y`. One pass over the rows computes them
+for empty Z, and each choice changes them by a few matrices of rank one. So each of C
+candidates costs O(N C) once and O(M) at each choice, instead of O(N M) at each choice,
+and no N x M matrix is kept.
 """
 
 from collections.abc import Iterator
@@ -56,9 +57,8 @@ class _CompiledKernel:
     """Prior covariances of rows, in float64, compiled once: a selection needs them very
     often.
 
-    :param kernel: The kernel, of one output, with the hyperparameters it has at each
-        call.
-    :param like: Rows of the inputs' dtype and number of columns.
+    :param kernel: A kernel of one output. Each call uses its present hyperparameters.
+    :param like: Rows with the dtype and the number of columns of the inputs.
     :raises ValueError: If the kernel cannot be evaluated at such rows.
     """
 
@@ -94,11 +94,11 @@ class _CompiledKernel:
 
 
 def _chunks(num_rows: int, width: int) -> Iterator[slice]:
-    """Rows at a time, for matrices of `width` numbers a row."""
-    return gen_batches(num_rows, max(1, 2**19 // width))  # of 4 MiB in float64
+    """Cut rows into chunks, for matrices of `width` numbers per row."""
+    return gen_batches(num_rows, max(1, 2**19 // width))  # 4 MiB in float64
 
 
-#: Numbers in the factor of the pool's rows (32 MiB in float64).
+#: The number of entries in the factor of the pool's rows (32 MiB in float64).
 POOL_ELEMENTS = 2**22
 _CHOSEN = -np.inf
 
@@ -111,19 +111,21 @@ def greedy_variance(
     seed: int | None = None,
     tolerance: float | None = None,
 ) -> InducingPoints:
-    """Choose the row with the largest residual variance next, until M are chosen.
+    """Choose M rows one by one, each time the row with the largest residual variance.
 
-    Residual variances are those of a model with these inducing points: GPflow's default
-    jitter is added to the diagonal of ``Kuu``.
+    Residual variances are the same as in a model with these inducing points: GPflow's
+    default jitter is added to the diagonal of ``Kuu``.
 
     :param X: Inputs, [N, D].
-    :param M: How many; with a tolerance, at most.
+    :param M: The number of rows; with a tolerance, the largest number.
     :param kernel: The kernel, with hyperparameters that suit the data.
-    :param seed: For a random choice among rows with equal residual variances: under a
-        stationary kernel that is the first row. None: an arbitrary one, always the
-        same.
-    :param tolerance: Stop when no residual variance is above this, after the first row.
-    :raises ValueError: If there is no tolerance and fewer than M rows differ.
+    :param seed: Seed of the random choice among rows with equal residual variances,
+        such as the first row under a stationary kernel. None makes an arbitrary choice
+        that is always the same.
+    :param tolerance: Stop when no residual variance is above this number, but not
+        before the first row. None sets no threshold.
+    :raises ValueError: If there is no tolerance and there are fewer than M distinct
+        rows.
     """
     X = as_inputs(X)
     checks.check_number(M, len(X))
@@ -150,10 +152,11 @@ def greedy_variance(
 def _pivots(
     X: AnyNDArray, order: AnyNDArray, M: int, prior: _CompiledKernel, tolerance: float
 ) -> list[int]:
-    """Places of the rows to choose: M, or as many as differ or as the tolerance needs.
+    """Return the places of the chosen rows: M, or fewer if fewer rows are distinct or
+    the tolerance is reached.
 
-    :param order: Where residual variances are equal, the row that comes first in it is
-        preferred, at least within a pool.
+    :param order: If residual variances are equal, the row that comes first in this
+        order is chosen, at least within a pool.
     """
     num_rows = len(X)
     pool_size = max(1, min(num_rows, POOL_ELEMENTS // M))
@@ -188,8 +191,8 @@ def _pivots(
 def _residuals(
     prior: _CompiledKernel, X: AnyNDArray, Z: AnyNDArray, L: AnyNDArray, A: AnyNDArray
 ) -> AnyNDArray:
-    """Residual variances of rows given Z, whose factor is L; the rows' own factor goes
-    into A.
+    """Compute residual variances of rows given Z, whose factor is L. The factor of the
+    rows is written into A.
     """
     d = prior.variances(X)
     m = len(Z)
@@ -210,19 +213,20 @@ def greedy_variational(
     seed: int,
     num_candidates: int | None = None,
 ) -> InducingPoints:
-    """Choose the row next that raises the variational bound of regression most.
+    """Choose M rows one by one, each time the row that raises the variational bound of
+    regression most.
 
-    The bound is that of :class:`gpflow.models.SGPR`, with GPflow's default jitter and
-    mean 0. It never falls by a choice (Titsias 2009, proposition 1).
+    The bound is the bound of :class:`gpflow.models.SGPR`, with GPflow's default jitter
+    and mean 0. A choice never lowers it (Titsias 2009, proposition 1).
 
     :param data: X [N, D] and Y [N, P]; subtract a mean function from Y first.
     :param kernel: The kernel, with hyperparameters that suit the data.
     :param noise_variance: Variance of the Gaussian noise, or the parameter that holds
         it.
-    :param seed: Of the candidates.
-    :param num_candidates: How many rows are candidates, a random working set of rows
-        that differ; at least as many as are chosen. None: 2000, or 2 M if that is more.
-    :raises ValueError: If fewer than M rows differ.
+    :param seed: Seed of the choice of candidates.
+    :param num_candidates: The number of candidates, at least M: a random set of
+        distinct rows. None selects 2000, or 2 M if that is more.
+    :raises ValueError: If there are fewer than M distinct rows.
     """
     X, Y = as_data(data)
     checks.check_number(M, len(X))
@@ -245,8 +249,8 @@ def greedy_variational(
 
 
 class _Symmetric:
-    """A symmetric matrix that changes by matrices of low rank, of which a row or the
-    diagonal is wanted: ``start - leftᵀ right``.
+    """A symmetric matrix ``start - leftᵀ right``, which changes by matrices of low
+    rank. Only rows and the diagonal are computed.
     """
 
     def __init__(self, start: AnyNDArray, max_changes: int) -> None:
@@ -261,7 +265,7 @@ class _Symmetric:
         return np.asarray(self.start[i] - self.left[:k, i] @ self.right[:k])
 
     def subtract(self, *pairs: tuple[AnyNDArray, AnyNDArray]) -> None:
-        """Take away the outer product of each pair."""
+        """Subtract the outer product of each pair."""
         for left, right in pairs:
             self.left[self.num_changes], self.right[self.num_changes] = left, right
             self.diagonal -= left * right
@@ -269,9 +273,7 @@ class _Symmetric:
 
 
 class _Candidates:
-    """C candidates, of which at most M are to be chosen; see the module for the
-    symbols.
-    """
+    """C candidates, from which at most M are chosen. See the module for the symbols."""
 
     def __init__(
         self,
@@ -283,7 +285,7 @@ class _Candidates:
     ) -> None:
         X, Y = data
         Z = X[rows]
-        prior.variances(Z)  # refuses what is not finite
+        prior.variances(Z)  # this refuses numbers that are not finite
         products = np.zeros([len(Z), len(Z)])
         moments = np.zeros([len(Z), Y.shape[1]])
         for part in _chunks(len(X), len(Z)):
@@ -298,7 +300,9 @@ class _Candidates:
         self.is_chosen = np.zeros(len(Z), dtype=bool)
 
     def gains(self) -> AnyNDArray:
-        """By how much each candidate would raise the bound; -inf for chosen ones."""
+        """Compute by how much each candidate would raise the bound; -inf for candidates
+        that are chosen already.
+        """
         variance = np.maximum(self.covariance.diagonal, 0.0) + default_jitter()
         ratio = np.maximum(self.whitened.diagonal, 0.0) / variance
         fit = np.sum(np.square(self.moments), axis=1) / variance / (1.0 + ratio)
@@ -307,16 +311,14 @@ class _Candidates:
         return np.where(self.is_chosen, -np.inf, gain)
 
     def choose(self, i: int) -> None:
-        """Take candidate i into Z."""
+        """Add candidate i to Z."""
         self.is_chosen[i] = True
         scale = np.sqrt(max(self.covariance.diagonal[i], 0.0) + default_jitter())
         rows = (self.covariance.row(i), self.products.row(i), self.whitened.row(i))
         along, p, c = (row / scale for row in rows)  # cov(fⱼ, a), rⱼᵀ a, rⱼᵀ S⁻¹ a
-        q, s, t = (
-            p[i] / scale,
-            c[i] / scale,
-            self.moments[i] / scale,
-        )  # aᵀa, aᵀS⁻¹a, aᵀS⁻¹y
+        q = p[i] / scale  # aᵀa
+        s = c[i] / scale  # aᵀS⁻¹a
+        t = self.moments[i] / scale  # aᵀS⁻¹y
         # First S grows by a aᵀ, then every r loses its part along a.
         root = np.sqrt(1.0 + s)
         d = (c - 0.5 * s * along) / (1.0 + s)

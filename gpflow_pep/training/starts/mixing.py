@@ -7,9 +7,9 @@ times its square. So W starts from the first eigenvectors of the outputs' correl
 
 .. math:: W_{pq} = s_p\, v_{pq} \sqrt{\lambda_q}, \qquad R v_q = \lambda_q v_q,
 
-with the standard deviations :math:`s` of the outputs: :math:`W Wᵀ` is the nearest to
-their covariance of that rank. Each latent function has lengthscales of its own, and
-variance 1, which is not trained.
+with the standard deviations :math:`s` of the outputs: :math:`W Wᵀ` is then the nearest
+matrix of this rank to their covariance. Each latent function has its own lengthscales,
+and variance 1, which is not trained.
 """
 
 from copy import deepcopy
@@ -30,10 +30,10 @@ from gpflow.kernels import (
 from ...engine import checks
 from .rows import as_data
 
-#: The least eigenvalue that is used; the mean of all is 1. A column of W that is 0
+#: The smallest eigenvalue that is used; the mean of all is 1. A column of W that is 0
 #: would stay 0.
 LEAST_EIGENVALUE = 1e-2
-#: Weights of white noise, relative to those of functions.
+#: The weights of white noise relative to the weights of functions.
 WHITE = 0.4
 
 
@@ -55,9 +55,9 @@ def coregionalization(
         which is not trained. In a sum of kernels this applies to the first one. None
         uses a squared exponential, whose lengthscales are half of :math:`\sqrt{D}`
         times the standard deviations of the inputs.
-    :param num_white: The number of additional latent functions of white noise, for what
-        the outputs of a row have in common that is not a function of the inputs. Their
-        weights start parallel to the first columns of W.
+    :param num_white: The number of additional latent functions of white noise, which
+        describe what the outputs of a row have in common apart from functions of the
+        inputs. Their weights start parallel to the first columns of W.
     :param scales: Prior standard deviations of the outputs' functions, [P]. None uses
         the standard deviations of Y, which suit noise that is added to the function;
         for labels and counts 1 is better.
@@ -97,9 +97,8 @@ def coregionalization(
     values, vectors = np.linalg.eigh(_correlations(Y))
     leading = np.argsort(values)[::-1][:num_latent]
     unit = vectors[:, leading] * np.sqrt(np.maximum(values[leading], LEAST_EIGENVALUE))
-    unit = unit * np.where(
-        unit.sum(axis=0) < 0.0, -1.0, 1.0
-    )  # the same signs on each machine
+    # Eigenvectors get the same signs on every machine.
+    unit = unit * np.where(unit.sum(axis=0) < 0.0, -1.0, 1.0)
     weights = s[:, None] * unit
     base = _with_variance_1(kernel)
     factors = np.geomspace(2.0, 0.5, num_latent) if num_latent > 1 else [1.0]
@@ -111,8 +110,9 @@ def coregionalization(
 
 
 def _correlations(Y: AnyNDArray) -> AnyNDArray:
-    """Compute the correlations of outputs, [P, P], each from the rows that have both; 0
-    where these are fewer than 3, and the nearest matrix without negative eigenvalues.
+    """Compute the correlations of outputs, [P, P], each from the rows that have both
+    outputs (0 if there are fewer than 3 of them), and return the nearest matrix without
+    negative eigenvalues.
     """
     there = np.isfinite(Y)
     centred = Y - np.nanmean(Y, axis=0)
@@ -144,8 +144,8 @@ def _with_variance_1(kernel: Kernel) -> Kernel:
 
 
 def _parts_with_scale(kernel: Kernel) -> list[Any]:
-    """Parts of a kernel whose variances are its scale: of a sum only one, others are
-    relative.
+    """Return the parts of a kernel whose variances are its scale. In a sum this is only
+    the first part; the variances of the others are relative to it.
     """
     if isinstance(kernel, (Sum, Product)):
         terms = kernel.kernels[:1] if isinstance(kernel, Sum) else kernel.kernels

@@ -1,5 +1,5 @@
-"""Rows or centres of clusters as inducing points, and what all choices of rows need:
-checks of the input, rows that differ, covariances.
+"""Rows or centres of clusters as inducing points, and the common parts of all choices
+of rows: checks of the input, and distinct rows.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ from ...models import PEP, PEPRegression
 def random_subset(X: TensorData, M: int, *, seed: int) -> InducingPoints:
     """Choose rows of the inputs X [N, D] at random.
 
-    :raises ValueError: If fewer than M rows differ.
+    :raises ValueError: If there are fewer than M distinct rows.
     """
     X = as_inputs(X)
     checks.check_number(M, len(X))
@@ -43,8 +43,8 @@ def as_inputs(X: TensorData) -> AnyNDArray:
 def as_data(
     data: Any, *, missing_targets: bool = False
 ) -> tuple[AnyNDArray, AnyNDArray]:
-    """Convert inputs and targets to such matrices, with as many rows; Y may lack some
-    targets.
+    """Convert inputs and targets to such matrices with the same number of rows. Y may
+    have missing targets (NaN).
     """
     if isinstance(data, (tuple, list)) and len(data) == 2:
         float_type = default_float()
@@ -57,16 +57,16 @@ def as_data(
 
 
 def key(row: AnyNDArray) -> bytes:
-    """Give bytes that are the same for equal rows, where 0 equals -0."""
+    """Return bytes that are the same for equal rows; 0 equals -0."""
     return (row + 0.0).tobytes()
 
 
 def distinct_rows(
     X: AnyNDArray, order: Iterable[int], at_least: int, limit: int = 0
 ) -> AnyNDArray:
-    """Take rows in some order, leaving out copies of rows taken before.
+    """Select rows in some order, without copies of rows that were selected before.
 
-    :param limit: How many to take at most, if that is more than are needed.
+    :param limit: The largest number of rows to select, if it is more than ``at_least``.
     """
     first_places: dict[bytes, int] = {}
     for place in order:
@@ -79,15 +79,15 @@ def distinct_rows(
 
 
 def too_few_distinct(wanted: int, num_distinct: int) -> ValueError:
-    """Make the error for fewer rows that differ than are to be chosen."""
+    """Make the error for too few distinct rows."""
     expected = f"at most {num_distinct}, the number of distinct rows of X"
     return checks.refusal("M", wanted, expected, "Choose a smaller M.")
 
 
 Spread = Literal["spherical", "diagonal", "full"]
 
-#: Distances between rows and centres, N M, above which the default is mini-batches:
-#: passes over all rows then take minutes.
+#: With more distances between rows and centres, N M, the default is mini-batches,
+#: because passes over all rows would take minutes.
 MOST_DISTANCES = 2**26
 
 
@@ -132,17 +132,16 @@ def kmeans(
         method = MiniBatchKMeans(M, n_init=1, random_state=seed, batch_size=2**13)
     else:
         method = KMeans(M, n_init=1, random_state=seed)
-    # Distances from products lose the digits of a large mean; KMeans subtracts it
-    # itself.
+    # Distances that are computed from products lose digits if the mean is large. KMeans
+    # subtracts the mean itself.
     mean = X.mean(axis=0) if minibatches else 0.0
     clusters = method.fit(X - mean)
     centres = clusters.cluster_centers_ + mean
     if not covariances:
         return InducingPoints(centres)
     deviations = (X[clusters.labels_ == m] - centre for m, centre in enumerate(centres))
-    full = np.stack(
-        [R.T @ R / max(1, len(R)) for R in deviations]
-    )  # 0 for a single row
+    # The matrix of a single row is 0.
+    full = np.stack([R.T @ R / max(1, len(R)) for R in deviations])
     diagonal = np.diagonal(full, axis1=1, axis2=2)
     if covariances == "spherical":
         return BlurredInducingPoints(centres, diagonal.mean(axis=1))

@@ -104,9 +104,8 @@ def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> No
 def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
     model = cases.tied(model_class)()
     compiled = tf.function(model.pep_log_marginal_likelihood)
-    model.q_mu.unconstrained_variable.assign(
-        model.q_mu * np.nan
-    )  # as an optimiser might
+    # As an optimiser might.
+    model.q_mu.unconstrained_variable.assign(model.q_mu * np.nan)
     for function in (
         lambda: model.pep_log_marginal_likelihood((X, LABELS)),
         model.posterior,
@@ -149,15 +148,17 @@ ACCEPTED: list[tuple[Any, dict[str, Any]]] = [
     (point, {"data": (X[:1], LABELS[:1])}),
     (point, {"data": (X, np.ones([N, 1]))}),  # all labels equal
     (point, {"max_sweeps": np.int64(50)}),
+    # The edges of the support.
     (
         point,
         cases.targets(0.0, gpflow.likelihoods.Beta(), 1.0),
-    ),  # the edges of the support
+    ),
     (point, {"data": (X, np.hstack([LABELS, 1.0 - LABELS]))}),
+    # A row twice.
     (
         point,
         {"data": (np.vstack([X, X[:1]]), np.vstack([LABELS, [[1.0]]]))},
-    ),  # a row twice
+    ),
 ]
 
 

@@ -262,7 +262,7 @@ def test_rows_that_are_not_resolved_are_named() -> None:
     model = pep.ARPEP(kernel, MULTI.create(), shared, **options)
     X = np.array([[0.0], [1.0], [2.0]])
     Y = np.full((3, 1), 0.4)
-    with pytest.raises(ValueError, match=r"do not give its integral(.|\n)*rows: 0, 2$"):
+    with pytest.raises(ValueError, match=r"not resolve its integral(.|\n)*rows: 0, 2$"):
         model.training_loss((X, Y))
     assert np.isfinite(float(model.training_loss((X[1:2], Y[1:2]))))
 

@@ -168,9 +168,8 @@ def test_probabilities_far_out() -> None:
     ends = np.r_[-np.inf, EDGES, np.inf]
     low = ends[labels]
     high = ends[labels + 1]
-    a, b = np.where(
-        f > 0.0, (low - f, high - f), (f - high, f - low)
-    )  # both Phi are small
+    # Both Phi are small.
+    a, b = np.where(f > 0.0, (low - f, high - f), (f - high, f - low))
     expected = log_ndtr(b) + np.log(-np.expm1(log_ndtr(a) - log_ndtr(b)))
     likelihood = ours.Ordinal(EDGES)
     F = tf.constant(_column(f))

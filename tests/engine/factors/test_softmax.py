@@ -117,9 +117,8 @@ def test_the_variance_acts_as_the_heat_equation_says(
 def test_derivatives_equal_finite_differences(
     alpha: float, L: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        softmax, "_STEP", 0.2
-    )  # differences magnify the errors of values
+    # Differences magnify the errors of values.
+    monkeypatch.setattr(softmax, "_STEP", 0.2)
     mean = rng.normal(0.0, 2.0, (5, L))
     variance = 10.0 ** rng.uniform(-2.0, 1.0, (5, L))
     variables = [tf.Variable(part) for part in (mean, variance, np.array([alpha]))]

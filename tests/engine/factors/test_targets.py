@@ -25,11 +25,12 @@ from gpflow_pep.likelihoods import (
 )
 
 likelihoods = gpflow.likelihoods
+# Means, variances, alpha.
 GRID: Any = (
     (-50.0, 0.7, 8.0),
     (1e-6, 0.3, 100.0, 1e6),
     (1.0,),
-)  # means, variances, alpha
+)
 ONE = np.ones((1, 1))
 
 

@@ -173,10 +173,11 @@ def test_derivatives_equal_finite_differences(name: str) -> None:
     )
     arguments = [np.asarray(part) for part in rows.arguments()]
     weights = np.cos(np.arange(2.0 * L * len(rows.X))).reshape(-1, 2 * L)
+    # All moments of a row at once.
     step, towards = (
         1e-4,
         np.cos(1.0 + np.arange(2.0 * L)),
-    )  # all moments of a row at once
+    )
     moments = np.hstack([rows.mean, rows.variance])
     # The rows, and the same with other moments, in one call: its time hardly depends on
     # them.
@@ -303,9 +304,8 @@ def test_compiles(name: str) -> None:
     likelihood = CASES[name].create()
     arguments = grid(CASES[name], means=(0.3,), variances=(0.8,)).arguments()
     expected = tilted_derivatives(likelihood, *arguments)
-    xla = (
-        name != "SwitchedLikelihood"
-    )  # its rows are sorted by likelihood, in unknown numbers
+    # Its rows are sorted by likelihood, in unknown numbers.
+    xla = name != "SwitchedLikelihood"
     rows = [tf.TensorSpec([None, *part.shape[1:]], tf.float64) for part in arguments]
     options = {
         "input_signature": None if xla else rows,

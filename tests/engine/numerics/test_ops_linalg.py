@@ -88,11 +88,11 @@ def test_one_matrix_for_all_latent_functions_and_row_products(
             _check_same(_values_and_gradients(own, parts), expected, of_lower)
 
 
-def _plain_factor(K: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    L = tf.linalg.cholesky(K)
-    return L, tf.linalg.triangular_solve(
-        L, tf.eye(K.shape[-1], batch_shape=[2], dtype=K.dtype)
-    )
+class _PlainFactor:
+    def __init__(self, K: tf.Tensor) -> None:
+        self.L = tf.linalg.cholesky(K)
+        eye = tf.eye(K.shape[-1], batch_shape=[2], dtype=K.dtype)
+        self.W = tf.linalg.triangular_solve(self.L, eye)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -112,18 +112,23 @@ def test_a_factor_and_its_derivatives_of_first_and_second_order(
             outer.watch(K)
             with tf.GradientTape() as tape:
                 tape.watch(K)
-                parts = factor(K)
+                made = factor(K)
+                parts = made.L, made.W
                 pairs = zip(parts, upstream, strict=True)
                 total = tf.add_n([tf.reduce_sum(part * by) for part, by in pairs])
             first = tape.gradient(total, K)
             along = tf.reduce_sum(first * direction)
-        second = outer.gradient(along, K)  # K stays symmetric
-        return [*parts, first, 0.5 * (second + tf.linalg.matrix_transpose(second))]
+        second = outer.gradient(along, K)
+        # K stays symmetric.
+        return [
+            *parts,
+            *(0.5 * (by + tf.linalg.matrix_transpose(by)) for by in (first, second)),
+        ]
 
     ours = (tf.function(derivatives, autograph=False) if compiled else derivatives)(
         own, K
     )
-    expected = derivatives(_plain_factor, K)
+    expected = derivatives(_PlainFactor, K)
     assert_all_close(ours[:2], expected[:2], rtol=1e-12)
     assert_all_close(ours[2:], expected[2:], rtol=1e-9)
 

@@ -26,9 +26,8 @@ def assert_moments(model: Any, seed: int = 0, of_all: bool = False) -> None:
     """By z-scores, over rows and over outputs, or both; few features are
     right already.
     """
-    values = model.paths(NUM_PATHS, num_features=32, seed=seed)(
-        XNEW
-    ).numpy()  # [S, N, P]
+    # [S, N, P]
+    values = model.paths(NUM_PATHS, num_features=32, seed=seed)(XNEW).numpy()
     for full_cov in (True, False):
         mean, covariance = model.predict_f(
             XNEW, full_cov=full_cov, full_output_cov=not full_cov

@@ -127,9 +127,8 @@ def test_other_units_and_what_loses_no_digits():
     np.testing.assert_allclose(far.training_loss(), near.training_loss(), rtol=1e-8)
     near, far = (regression(OfDifferences(), X + o, Z + o, 0.5) for o in (0.0, 2.0**22))
     np.testing.assert_allclose(far.training_loss(), near.training_loss(), rtol=1e-7)
-    constant = np.column_stack(
-        [X, np.full(len(X), 2020.0)]
-    )  # an input that never changes
+    # An input that never changes.
+    constant = np.column_stack([X, np.full(len(X), 2020.0)])
     regression(k.Linear(), constant, constant[:4], 0.5).training_loss()
 
 

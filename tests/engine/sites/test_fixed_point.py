@@ -257,9 +257,8 @@ def test_ends_where_nothing_at_all_is_proper() -> None:
 def test_damped_steps(damping: float) -> None:
     """None is longer than the damping, and none fakes convergence by being short."""
     function = Map(lambda nu, tau: (NU + 100.0, TAU + 100.0))
-    run = function.run(
-        max_sweeps=3, damping=damping
-    )  # nothing is accelerated while F is large
+    # Nothing is accelerated while F is large.
+    run = function.run(max_sweeps=3, damping=damping)
     for before, after in zip(run.asked, run.asked[1:]):
         F = np.stack(function.target(*before)) - before
         assert np.all(np.abs(after - before) <= damping * np.abs(F) * (1.0 + 1e-12))
@@ -335,9 +334,8 @@ def test_a_goal_of_the_mean_is_met_sooner_and_relative_after_a_long_step() -> No
     assert run.info.num_sweeps < reached("contraction").info.num_sweeps
     for distance, least, most in ((0.1, goal, 1e2 * goal), (0.2, 0.0, goal)):
         start = Sites(NU + distance, TAU + distance)
-        assert (mean_square(start) > 0.1) == (
-            distance == 0.2
-        )  # too far away for a long step
+        # Too far away for a long step.
+        assert (mean_square(start) > 0.1) == (distance == 0.2)
         run = function.run(start, gap=goal)
         assert run.info.converged and least < mean_square(run.sites) < most
 
@@ -444,9 +442,8 @@ def test_a_fixed_point_that_repels_is_reached(turning: float) -> None:
     assert bool(end.info.converged)
     assert FALLBACKS[int(end.info.fallback)] == "continuation"
     assert_all_close(end.sites, GOAL, rtol=1e-8)
-    assert (
-        int(end.info.num_rejected) < int(end.info.num_sweeps) / 10
-    )  # probes are no refusals
+    # Probes are no refusals.
+    assert int(end.info.num_rejected) < int(end.info.num_sweeps) / 10
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def test_sites_that_do_not_settle(
         )
 
     with pytest.warns(
-        ConvergenceWarning, match="near rows did not settle.*fewer near rows"
+        ConvergenceWarning, match="near rows did not converge.*fewer near rows"
     ):
         assert np.isfinite(infer().nu).all()
     if in_graph:
