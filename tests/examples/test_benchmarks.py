@@ -12,10 +12,12 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 from helpers import load_example
+from scipy import stats
 
 from examples import large_scale
 from examples.common import value_and_gradient
 
+calibration = load_example("benchmarks/calibration.py")
 devices = load_example("benchmarks/devices.py")
 first_call = load_example("benchmarks/first_call.py")
 
@@ -182,3 +184,14 @@ def num_operations(name: str) -> int:
 def test_a_loss_has_few_operations(name: str) -> None:
     gpflow_name, ratio = MOST[name]
     assert num_operations(name) < ratio * num_operations(gpflow_name)
+
+
+def test_the_true_distribution_has_no_regret() -> None:
+    """Its intervals hold what they should, to four standard errors of 400 rows."""
+    _, new = calibration.draw("pure_noise", 5, 0)
+    quantiles = np.tile(stats.norm.ppf(calibration.tails()), (len(new.y), 1))
+    found = calibration.scores(new, new.mean, quantiles, new.log_density)
+    levels = np.array(calibration.LEVELS)
+    errors = np.sqrt(levels * (1.0 - levels) / len(new.y))
+    assert np.all(np.abs(np.array(found.covers) - levels) < 4.0 * errors)
+    assert found.regret == found.rmse == 0.0

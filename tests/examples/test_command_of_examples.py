@@ -20,7 +20,7 @@ OTHERS = {"messy_table", "messy_tables", "trieste_adapter", "trieste_loop"}
 WITHOUT_DATA = (
     "forget how_long interdomain large_scale minibatch pic saspa streaming"
     " mixed_outputs distributed regression selection serving single_precision tied"
-    " several_targets zero_inflated"
+    " several_targets zero_inflated calibration"
 )
 
 
