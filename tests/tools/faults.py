@@ -35,24 +35,24 @@ engine/energies/collapsed.py: REGRESSION
 +-0.5 * (logdet + quadratic) + log_root(q)
 # point: a factor
 engine/energies/point.py: POINT
--alpha * s * tf.square(slope) / e
-+s * tf.square(slope) / e
+-alpha * s * tf.square(slope)
++s * tf.square(slope)
 # tied: a missing term
 engine/energies/tied.py: TIED
 -size * log1p_over_power(minus_one, fraction)
 +0.0 * log1p_over_power(minus_one, fraction)
 # tilted: a factor of the probit's expectation
 engine/factors/classes.py: engine/factors/test_tilted.py POINT
--low + b * normal_cdf(mean / tf.sqrt(1.0 + variance))
-+low + b * normal_cdf(mean / tf.sqrt(1.0 + 2.0 * variance))
+-deviation = tf.sqrt(1.0 + variance)
++deviation = tf.sqrt(1.0 + 2.0 * variance)
 # cavity: a missing power
 engine/sites/posterior.py: POINT
 -(q.m - alpha * sites.nu * q.s) / e
 +(q.m - sites.nu * q.s) / e
 # posterior: a factor not transposed
 engine/sites/posterior.py: REGRESSION POINT
--tf.reverse(tf.linalg.matrix_transpose(W), [-2, -1])
-+tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(W), [-2, -1]))
+-tf.reverse(tf.linalg.matrix_transpose(factor.W), [-2, -1])
++tf.linalg.matrix_transpose(tf.reverse(tf.linalg.matrix_transpose(factor.W), [-2, -1]))
 # selection: residual variances not reduced
 training/starts/greedy.py: training/starts/test_selection.py
 -d[rows] -= np.einsum("mn,mn->n", A[:m, rows], A[:m, rows])
@@ -79,8 +79,8 @@ engine/predictions/posterior.py: contracts/test_contract_of_variances.py
 +            full_output_cov,
 # covariances: the residual variance without its projection's square
 engine/prior/evaluate.py: REGRESSION
--(kernel, X), 2) - tf.reduce_sum(tf.square(A), axis=-2)
-+(kernel, X), 2) - tf.reduce_sum(tf.abs(A), axis=-2)
+-of_prior - tf.reduce_sum(tf.square(A), axis=-2)
++of_prior - tf.reduce_sum(tf.abs(A), axis=-2)
 # shared losses: parameters that are fixed are trained as those of the model before
 training/fitting/cheaper.py: training/test_shared.py
 -((variable.trainable, *variable.shape) for variable in state)
@@ -158,7 +158,7 @@ engine/numerics/tapes.py: engine/numerics/test_tapes.py
 +    yield
 # training: an interrupt ends a step that is half taken
 training/fitting/loop.py: training/test_training.py
--with _delay_interrupts():  # the variables and the history belong together
+-with _delay_interrupts():  # the variables and the history must stay consistent
 +with tf.name_scope("step"):
 # training: the first of several that train at a time gives BLAS its threads back
 training/fitting/full_batch.py: training/test_training.py
