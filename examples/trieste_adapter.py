@@ -189,8 +189,13 @@ class PEPModel:
 
     def draw_paths(self, num_paths: int) -> Paths:
         """Draw functions, in a graph too: they are drawn before it runs."""
-        q = lambda: WhitenedGaussian(*map(tf.convert_to_tensor, self._q))  # noqa: E731
-        source = lambda: (self.model._parts, q())  # noqa: E731
+
+        def q():
+            return WhitenedGaussian(*map(tf.convert_to_tensor, self._q))
+
+        def source():
+            return (self.model._parts, q())
+
         with tf.init_scope():
             return Paths(source, num_paths, self._num_features, self.next_seed())
 

@@ -142,7 +142,10 @@ def student_t(y: float, scale: float, df: float) -> Reference:
 
 def _poisson(y: float, binsize: float = 1.0) -> Reference:
     log_size = np.log(binsize)
-    density = lambda f: y * (f + log_size) - binsize * _exp(f) - gammaln(y + 1)  # noqa: E731
+
+    def density(f):
+        return y * (f + log_size) - binsize * _exp(f) - gammaln(y + 1)
+
     return _scalar(density, np.log(max(y, 1e-3) / binsize), wall=1.0)
 
 

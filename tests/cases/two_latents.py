@@ -43,7 +43,9 @@ class DispersedCounts(_Own):
 
     means = (1.0, 0.5)
     density = "logpmf"
-    law = lambda f, g: stats.nbinom(np.exp(g), expit(g - f))  # noqa: E731
+
+    def law(f, g):
+        return stats.nbinom(np.exp(g), expit(g - f))
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
         logits = F[..., 0] - F[..., 1]
@@ -98,7 +100,9 @@ class Weibull(_Own):
     """Logarithm of the scale, and the shape by softplus."""
 
     means = 1.0, 1.5
-    law = lambda f, g: stats.weibull_min(np.logaddexp(0.0, g) + 0.1, scale=np.exp(f))  # noqa: E731
+
+    def law(f, g):
+        return stats.weibull_min(np.logaddexp(0.0, g) + 0.1, scale=np.exp(f))
 
     def _log_prob(self, X: Any, F: Any, Y: Any) -> Any:
         f = F[..., 0]
@@ -120,7 +124,9 @@ class NoisyStudentT(_Own):
     """Location and logarithm of the scale."""
 
     means = 1.0, -1.5
-    law = lambda f, g: stats.t(4.0, loc=f, scale=np.exp(g))  # noqa: E731
+
+    def law(f, g):
+        return stats.t(4.0, loc=f, scale=np.exp(g))
 
     def __init__(self) -> None:
         super().__init__()

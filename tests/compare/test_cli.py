@@ -225,7 +225,10 @@ def test_predictions_that_cannot_be_made(
     before = contents(tmp_path)
     access = os.access
     locked = "locked.csv", os.W_OK
-    may = lambda path, way: (Path(path).name, way) != locked and access(path, way)  # noqa: E731
+
+    def may(path, way):
+        return (Path(path).name, way) != locked and access(path, way)
+
     monkeypatch.setattr(os, "access", may)
     monkeypatch.chdir(tmp_path)
     result = run("predict", *shlex.split(arguments.format(out=from_csv.out)))

@@ -438,7 +438,10 @@ def test_no_fit_begins_after_the_end(
         monkeypatch, WholeLoss, "__call__", lambda: clock.append(clock.pop() + 1.0)
     )
     before_calls(monkeypatch, PEPRegressor, "fit", lambda: begun.append(clock[0]))
-    note = lambda: densities.append(clock[0])  # noqa: E731
+
+    def note():
+        return densities.append(clock[0])
+
     before_calls(monkeypatch, PEPRegression, "loo_log_density", note)
     monkeypatch.setattr(stack, "EXACT_ROWS", 0)  # whose losses are others
     monkeypatch.setattr(stack, "LEAST_SECONDS", np.inf)

@@ -28,12 +28,16 @@ Density = Any
 
 
 def _student(y: float, mean: float, variance: float, scale: float = 0.02) -> float:
-    density = lambda f: student.logpdf(y, 3.0, f, scale)  # noqa: E731
+    def density(f):
+        return student.logpdf(y, 3.0, f, scale)
+
     return reference.log_power_expectation(density, mean, variance, 1.0, [y])
 
 
 def _poisson(y: float, mean: float, variance: float) -> float:
-    density = lambda f: y * f - np.exp(np.minimum(f, 600.0)) - gammaln(y + 1.0)  # noqa: E731
+    def density(f):
+        return y * f - np.exp(np.minimum(f, 600.0)) - gammaln(y + 1.0)
+
     return reference.log_power_expectation(density, mean, variance, 1.0, [np.log(y)])
 
 

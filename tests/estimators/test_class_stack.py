@@ -362,7 +362,10 @@ def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ensemble with near rows has no sites, by which rows are left out."""
     for room in (class_stack, single_classes):
         monkeypatch.setattr(room, "LEAST_ROWS", 45)
-    ensemble = lambda model, *_, **__: Ensemble([model], [1.0])  # noqa: E731
+
+    def ensemble(model, *_, **__):
+        return Ensemble([model], [1.0])
+
     monkeypatch.setattr(single_classes, "ensemble_with_near_labels", ensemble)
     fitted = PEPClassifier(random_state=0).fit(X, GRADE > 0)
     assert [p.record.converged for p in fitted.components_] == [

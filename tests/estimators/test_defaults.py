@@ -182,7 +182,10 @@ def test_rows_left_out_judge_many(
 def test_much_work_begins_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     train = trainer.Trainer.on_some
-    counted = lambda *args: calls.append(args) or train(*args)  # noqa: E731
+
+    def counted(*args):
+        return calls.append(args) or train(*args)
+
     monkeypatch.setattr(trainer, "WORK_OF_SUBSETS", 45.0)
     monkeypatch.setattr(trainer.Trainer, "on_some", counted)
     with warnings.catch_warnings():

@@ -213,7 +213,10 @@ def test_a_quarter_of_the_seconds_is_for_near_rows(
 ) -> None:
     monkeypatch.setattr(single_classes, "LEAST_ROWS", 80)
     seconds: list[float] = []
-    instead = lambda *_, **options: seconds.append(options["seconds"])  # noqa: E731
+
+    def instead(*_, **options):
+        return seconds.append(options["seconds"])
+
     monkeypatch.setattr(single_classes, "ensemble_with_near_labels", instead)
     options = {**FEW, "max_iterations": 1, "max_seconds": 80.0}
     model = PEPClassifier(**options).fit(ROWS[:80], LABELS[:80])

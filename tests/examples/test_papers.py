@@ -226,7 +226,10 @@ def small_vh20(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
         monkeypatch.setattr(vh20_active, name, size)
     # Compiling takes longer than few steps.
     if not request.node.get_closest_marker("slow"):
-        plain = lambda *given, **_: given[0] if given else lambda function: function  # noqa: E731
+
+        def plain(*given, **_):
+            return given[0] if given else lambda function: function
+
         monkeypatch.setattr(tf, "function", plain)
     baselines._compiled.cache_clear()
     vh20_active._learner.cache_clear()

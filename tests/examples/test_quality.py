@@ -25,7 +25,10 @@ def spend(seconds: float) -> None:
 
 def test_scores_take_no_time_of_the_run() -> None:
     curve = Curve(1.0, lambda value: {"value": value})
-    predict = lambda: (2.0, spend(0.1))[:1]  # noqa: E731
+
+    def predict():
+        return (2.0, spend(0.1))[:1]
+
     curve.look(u=predict)
     curve.look(u=predict)  # it is due when the time has grown
     spend(0.08)

@@ -328,7 +328,10 @@ test_refused = refusals(REFUSED)
 def test_refused_in_graphs() -> None:
     model = _of_blocks()
     spec = [tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec([None], tf.int64)]
-    of_labels = lambda Xnew, blocks: model.predict_f(Xnew, blocks=blocks)  # noqa: E731
+
+    def of_labels(Xnew, blocks):
+        return model.predict_f(Xnew, blocks=blocks)
+
     predict = tf.function(of_labels, input_signature=spec)
     good = NEW_BLOCKS * 7 + 3
     assert_all_close(predict(XNEW, good), model.predict_f(XNEW, blocks=good))

@@ -300,7 +300,10 @@ def test_periodic_kernels_in_several_inputs_stay_as_they_are(
 # Of what depends on converged sites.
 
 
-near_rows = lambda model: (model.data[0][:3] + 0.1, model.data[1][:3])  # noqa: E731
+def near_rows(model):
+    return (model.data[0][:3] + 0.1, model.data[1][:3])
+
+
 #: Functions of converged sites, with rows of the model's own data that moved a little.
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "predict_f": lambda model: model.predict_f(near_rows(model)[0])[0],
@@ -575,7 +578,9 @@ def test_derivatives_in_new_inputs_stay(name: str) -> None:
     Xnew = tf.Variable(XNEW)
     eager = functools.partial(mean_at, Xnew, model)
     graph = in_graph(eager)
-    posterior = lambda: model.posterior().predict_f(Xnew)[0]  # noqa: E731
+
+    def posterior():
+        return model.posterior().predict_f(Xnew)[0]
 
     by_own_tape = functools.partial(
         gradient, eager, Xnew, watch_accessed_variables=False

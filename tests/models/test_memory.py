@@ -50,7 +50,10 @@ class Prior(NamedTuple):
 
     def process(self, Z: Array) -> Process:
         parts = {"variance": self.variance, "lengthscales": [self.lengthscale] * 2}
-        mean = lambda X: np.full(len(X), self.mean)  # noqa: E731
+
+        def mean(X):
+            return np.full(len(X), self.mean)
+
         return Process(
             partial(squared_exponential, **parts), mean, Z, gpflow.default_jitter()
         )

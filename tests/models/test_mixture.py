@@ -52,7 +52,10 @@ def normal(variance: float) -> reference.LogProb:
     return lambda f, y: norm.logpdf(y, f, np.sqrt(variance))
 
 
-STUDENT = lambda f, y: t.logpdf(y, 3.0, f, 0.3)  # noqa: E731
+def STUDENT(f, y):
+    return t.logpdf(y, 3.0, f, 0.3)
+
+
 FOUR = [normal(0.05), probit_log_density, poisson_log_density, STUDENT]
 LOG_PROBS = {"Gaussian": [*map(normal, NOISE)], "four": FOUR}
 Y = {"Gaussian": GAUSSIAN, "four": MIXED}
@@ -80,7 +83,9 @@ def points(of_each: Any = Z) -> Any:
 
 
 def problem(kind: str, of_each: Any = Z) -> reference.Problem:
-    squared_exponential = lambda s, X1, X2: np.exp(-0.5 * (X1 - X2.T) ** 2 / s**2)  # noqa: E731
+    def squared_exponential(s, X1, X2):
+        return np.exp(-0.5 * (X1 - X2.T) ** 2 / s**2)
+
     kernels = [partial(squared_exponential, scale) for scale in LENGTHSCALES]
     parts = kernels, W, MEANS, LOG_PROBS[kind], gpflow.default_jitter()
     return reference.Problem(X, Y[kind], of_each, *parts)

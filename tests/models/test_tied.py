@@ -146,7 +146,10 @@ class TestManyRows:
 
         def slopes(name: str, alpha: float, num_data: int) -> list[Array]:
             energy = getattr(tied_energies, name)
-            rest = lambda: energy(WhitenedGaussian(*both), alpha, num_data).rest  # noqa: E731
+
+            def rest():
+                return energy(WhitenedGaussian(*both), alpha, num_data).rest
+
             return [np.tril(part) for part in gradients(rest, both)]
 
         assert_all_close(slopes("apep", 1.0, 10**9), slopes("arpep", 1.0, 1), rtol=1e-7)

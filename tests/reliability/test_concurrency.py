@@ -153,7 +153,10 @@ def test_memory(trial: Trial, size: Size) -> None:
         pep.training.starts.greedy_variance, X, 5, kernel=gpflow.kernels.Matern32()
     )
     options = {"max_iterations": 1, "progress": False}
-    train = lambda: pep.training.maximise(regression(), **options)  # noqa: E731
+
+    def train():
+        return pep.training.maximise(regression(), **options)
+
     _steady(trial, "posteriors", regression().posterior, builds)
     _steady(trial, "selections", choose, builds, per_graph=1.5)
     _steady(trial, "models trained by maximise", train, builds // 4, per_graph=10.0)

@@ -307,7 +307,10 @@ def test_near_rows(kernel: str, labels: bool) -> None:
             model = pep.PEPRegression(
                 (X, Y), made, X[::9], noise_variance=0.1, alpha=alpha
             )
-        predict = lambda rows, model=model, near=near: model.predict_f(rows, near=near)  # noqa: E731
+
+        def predict(rows, model=model, near=near):
+            return model.predict_f(rows, near=near)
+
         sets = [XNEW, XNEW[3:4], X[:4]]
         assert_same_moments(
             near_component(model, near), predict, sets, atol=1e-10, rtol=1e-8

@@ -320,7 +320,10 @@ def test_one_optimizer_compiles_once() -> None:
     problem = regression_problem(num_data=14)
     data = [tf.Variable(part, trainable=False) for part in problem.data]
     turned = -problem.Y[::-1]
-    build = lambda *data: pep.PEPRegression(data, problem.kernel(), problem.Z.copy())  # noqa: E731
+
+    def build(*data):
+        return pep.PEPRegression(data, problem.kernel(), problem.Z.copy())
+
     model = build(*data)
     optimizer = gpflow.optimizers.Scipy()
     start = gpflow.utilities.read_values(model)

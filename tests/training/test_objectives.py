@@ -221,7 +221,10 @@ def unsettled(by_maximise: bool) -> Any:
     return gradients(training_loss(model, "loo"), model.trainable_variables)
 
 
-OF_SHAPE = lambda model: model.alpha * np.ones(2)  # noqa: E731
+def OF_SHAPE(model):
+    return model.alpha * np.ones(2)
+
+
 SITES = "derivative of loo_log_density: got sites that did not"
 REFUSED = {
     "PEPRegression without blocks": lambda: maximise(in_blocks(), **LOO),
@@ -330,7 +333,10 @@ def test_q_is_computed_once_where_no_model_changes(
     model = of_points()
     passes = []
     natural = PEPRegression.natural_of_v
-    counted = lambda model: passes.append(model) or natural(model)  # noqa: E731
+
+    def counted(model):
+        return passes.append(model) or natural(model)
+
     monkeypatch.setattr(PEPRegression, "natural_of_v", counted)
     with q_once():
         kept = model.predict_f(XOUT)[0], model.posterior().predict_f(XOUT)[0]

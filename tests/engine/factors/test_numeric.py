@@ -200,7 +200,9 @@ class Same(Bernoulli):
 
 
 def test_a_class_that_changes_the_density_is_not_what_it_derives_from() -> None:
-    density = lambda f: np.log(0.3 + 0.7 * np.exp(-np.exp(f)))  # noqa: E731
+    def density(f):
+        return np.log(0.3 + 0.7 * np.exp(-np.exp(f)))
+
     for alpha in (0.0, 0.5, 1.0):
         expected = reference.log_power_expectation(density, 0.4, 0.6, alpha, [0.0])
         assert_close(

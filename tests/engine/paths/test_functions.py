@@ -129,7 +129,10 @@ def test_gradient_by_finite_differences(name: str) -> None:
     source = CREATE[name]() if name in CREATE else model(kernel=KERNELS[name]())
     paths = source.paths(NUM_PATHS, 20)
     for function, rows in ((paths, tf.Variable(X)), (paths.each, tf.Variable(BATCHES))):
-        total = lambda f=function, x=rows: tf.reduce_sum(tf.sin(f(x)))  # noqa: E731
+
+        def total(f=function, x=rows):
+            return tf.reduce_sum(tf.sin(f(x)))
+
         assert_gradients(total, [rows], step=1e-4, rtol=1e-8)
 
 

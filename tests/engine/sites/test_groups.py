@@ -41,7 +41,10 @@ def _rows(likelihood: Likelihood, alpha: float, each: bool = False) -> GroupRows
 def compiled(likelihood: Likelihood) -> Any:
     """To the end, for all powers."""
     options = {"tolerance": 1e-12, "max_sweeps": 50}
-    infer = lambda *rows: infer_groups(likelihood, GroupRows(*rows), **options)  # noqa: E731
+
+    def infer(*rows):
+        return infer_groups(likelihood, GroupRows(*rows), **options)
+
     return tf.function(infer, autograph=False)
 
 
@@ -112,7 +115,9 @@ def test_sites_that_do_not_settle(
     student = StudentT(scale=0.1, df=3.0)
 
     def infer(**options: float) -> Sites:
-        function = lambda: infer_groups(student, rows, **options)  # noqa: E731
+        def function():
+            return infer_groups(student, rows, **options)
+
         return Sites(
             *(tf.function(function, autograph=False) if in_graph else function)()
         )
