@@ -23,6 +23,7 @@ import sys
 import tarfile
 import xml.etree.ElementTree
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ SHOWN = (
     " pyarrow matplotlib check-shapes click rich threadpoolctl pytest"
 )
 FAST = ["-m", "not slow and not reliability"]
+#: What is loaded, one after another; the seconds of each are shown.
+LOADED = ("gpflow", "+ gpflow_pep", "+ its models", "+ all its rooms")
 #: A file or more of each room: of tables and models on disk, pictures, every kind of
 #: model.
 ROOMS = (
@@ -324,51 +327,70 @@ def try_cell(
 
 def table(cells: list[Cell], version: str) -> str:
     """Print cells side by side, and below them what failed."""
-    rows: list[tuple[str, list[str]]] = [
-        ("", [cell.end for cell in cells]),
-        ("python", [cell.versions.get("python", cell.name) for cell in cells]),
-        *(
-            (name, [cell.versions.get(name, "-") for cell in cells])
-            for name in SHOWN.split()
-        ),
-        ("", []),
-        (
-            "pip check",
-            [cell.pip_check if cell.pip_check in ACCEPTED else "no" for cell in cells],
-        ),
-        ("tests", [cell.tests for cell in cells]),
-        ("  passed", [str(cell.passed) for cell in cells]),
-        ("  failed", [str(len(cell.failures)) for cell in cells]),
-        ("  skipped", [str(cell.skipped) for cell in cells]),
-        ("  minutes", [f"{cell.minutes:.0f}" for cell in cells]),
-        ("", []),
-        ("CPU seconds of imports", []),
+    rows = [
+        _row("", cells, lambda cell: cell.end),
+        _row("python", cells, lambda cell: cell.versions.get("python", cell.name)),
     ]
-    for place, name in enumerate(
-        ("gpflow", "+ gpflow_pep", "+ its models", "+ all its rooms")
-    ):
-        seconds = [
-            f"{cell.imports[place]:.2f}" if cell.imports else "-" for cell in cells
-        ]
-        rows.append((f"  {name}", seconds))
-    lines = [f"{name:24}" + "".join(f"{one:>11}" for one in row) for name, row in rows]
+    for name in SHOWN.split():
+        rows.append(_row(name, cells, lambda cell, name=name: _version(cell, name)))
+    rows += [
+        "",
+        _row("pip check", cells, _checked),
+        _row("tests", cells, lambda cell: cell.tests),
+        _row("  passed", cells, lambda cell: str(cell.passed)),
+        _row("  failed", cells, lambda cell: str(len(cell.failures))),
+        _row("  skipped", cells, lambda cell: str(cell.skipped)),
+        _row("  minutes", cells, lambda cell: f"{cell.minutes:.0f}"),
+        "",
+        "CPU seconds of imports",
+    ]
+    for place, name in enumerate(LOADED):
+        seconds = _row(
+            f"  {name}", cells, lambda cell, place=place: _seconds(cell, place)
+        )
+        rows.append(seconds)
     for cell in cells:
-        said = [cell.problem, "" if cell.pip_check in ACCEPTED else cell.pip_check]
-        said += [f"FAILED {one}" for one in cell.failures[:FAILURES_SHOWN]]
-        more = len(cell.failures) - FAILURES_SHOWN
-        said = [*filter(None, said), *([f"and {more} more"] if more > 0 else [])]
-        if said:
-            lines += [
-                "",
-                f"{cell.end} versions, {cell.name}:",
-                *(f"  {one}" for one in said),
-            ]
+        rows += _problems(cell)
     today = datetime.date.today().isoformat()
     head = (
         f"gpflow_pep {version}, installed from the wheel of its sdist; printed on"
         f" {today}\n"
     )
-    return "\n".join([head, *(line.rstrip() for line in lines), ""])
+    return "\n".join([head, *rows, ""])
+
+
+def _row(name: str, cells: list[Cell], text: Callable[[Cell], str]) -> str:
+    """Write a line of the table."""
+    columns = "".join(f"{text(cell):>11}" for cell in cells)
+    return f"{name:24}{columns}".rstrip()
+
+
+def _version(cell: Cell, name: str) -> str:
+    return cell.versions.get(name, "-")
+
+
+def _checked(cell: Cell) -> str:
+    return cell.pip_check if cell.pip_check in ACCEPTED else "no"
+
+
+def _seconds(cell: Cell, place: int) -> str:
+    return f"{cell.imports[place]:.2f}" if cell.imports else "-"
+
+
+def _problems(cell: Cell) -> list[str]:
+    """List what went wrong in a cell, under a heading; empty if nothing did."""
+    lines = [f"FAILED {name}" for name in cell.failures[:FAILURES_SHOWN]]
+    more = len(cell.failures) - FAILURES_SHOWN
+    if more > 0:
+        lines.append(f"and {more} more")
+    if cell.pip_check not in ACCEPTED:
+        lines.insert(0, cell.pip_check)
+    if cell.problem:
+        lines.insert(0, cell.problem)
+    if not lines:
+        return []
+    heading = f"{cell.end} versions, {cell.name}:"
+    return ["", heading, *(f"  {line}" for line in lines)]
 
 
 def kept(folder: Path) -> list[Cell]:
