@@ -225,7 +225,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 INPUTS: list[tuple[Any, str]] = [
     (XNEW[:, :1], r"X: got shape \(7, 1\), expected \[N, 2\]"),
-    (XNEW[0], r"shape \(2,\).*one row is X\[None, :\]"),
+    (XNEW[0], r"shape \(2,\).*a single row is X\[None, :\]"),
     (XNEW[:0], r"shape \(0, 2\), expected .* at least one row"),
     ([[1.0, np.nan], [1.0, 2.0]], "NaN or infinity in 1 row.* index 0"),
     *(
