@@ -76,7 +76,7 @@ def test_the_time_is_not_bent_and_has_a_line_in_each_component(forecast: Any) ->
         years = part.scaler.transform(past[["month", "year"]].to_numpy())[:, 1]
         assert_allclose(np.diff(years), np.diff(years)[0])
         assert len(part.model.data[0]) == 180  # the latest rows are given back
-    assert "all rows but the latest 36, which judge" in model.summary()
+    assert "all rows but the latest 36, which decide" in model.summary()
 
 
 def test_saved_and_exported(forecast: Any, tmp_path: Path) -> None:
