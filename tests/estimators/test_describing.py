@@ -221,7 +221,7 @@ def more_points() -> gpflow.likelihoods.Likelihood:
     [
         (
             lambda: k.RBF() + local(),
-            r"kernels\[1\]: got a .*Local, expected a class that has a nam",
+            r"kernels\[1\]: got a .*Local, expected a class that its modul",
         ),
         (
             lambda: lik.Poisson(invlink=lambda f: f),
