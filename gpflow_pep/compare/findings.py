@@ -83,7 +83,7 @@ FEWEST_OF_CLASS = 5
 #: errors. At most MOST_NAMED of these inputs are listed.
 SURE_ERRORS = 2.0
 MOST_NAMED = 3
-#: More parts are suggested for models that are not told apart in fewer parts than these.
+#: More parts are suggested if models are not told apart in fewer parts than these.
 #: Student's t calls a difference clear above 12.7 standard errors in two parts, 4.3 in
 #: three, and 2.8 in five.
 ENOUGH_PARTS = 5
