@@ -27,7 +27,7 @@ from .losses import (
     inside,
     without_limits,
 )
-from .run import Comparison, wins_each_window
+from .run import Comparison, better_than_default, wins_each_window
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
@@ -37,8 +37,9 @@ BETTER = "better"
 WORSE = "worse"
 AS_GOOD = "about as good"
 NOT_TOLD_APART = "not told apart"
-#: A difference that is not clear is small if its standard error is at most this number
-#: of nats a row, and at most this share of the saved model's gain over a constant.
+#: A difference that is not clear is small if it and its standard error are at most this
+#: number of nats a row, and at most this share of the saved model's gain over a
+#: constant.
 SMALL = 0.05
 SMALL_SHARE = 0.1
 #: A model is unstable if one part's score is worse than the median of the others by
@@ -82,6 +83,10 @@ FEWEST_OF_CLASS = 5
 #: errors. At most MOST_NAMED of these inputs are listed.
 SURE_ERRORS = 2.0
 MOST_NAMED = 3
+#: More parts are suggested if models are not told apart in fewer parts than these.
+#: Student's t calls a difference clear above 12.7 standard errors in two parts, 4.3 in
+#: three, and 2.8 in five.
+ENOUGH_PARTS = 5
 
 
 def summarise(comparison: Comparison) -> pd.DataFrame:
@@ -158,21 +163,22 @@ def verdict(change: Difference, small: float, is_beaten: bool) -> str:
     """Compare a model with the saved one.
 
     :param change: The loss of the model minus the loss of the saved model.
-    :param small: The largest standard error at which two models are called about as
-        good.
+    :param small: The largest difference, and the largest standard error of it, at which
+        two models are called about as good.
     :param is_beaten: Whether a constant is at least as good as the model.
     :return: "better" or "worse" if the difference is clear. Otherwise "about as good"
-        if its standard error is small, unless a constant beats the model; and "not
-        told apart" if the rows do not decide.
+        if the difference and its standard error are small, unless a constant beats the
+        model; and "not told apart" if the rows do not decide.
     """
     if change.clear:
         return BETTER if change.mean < 0.0 else WORSE
-    return AS_GOOD if change.error <= small and not is_beaten else NOT_TOLD_APART
+    is_small = change.error <= small and abs(change.mean) <= small
+    return AS_GOOD if is_small and not is_beaten else NOT_TOLD_APART
 
 
 def _beside_constant(comparison: Comparison, name: str) -> tuple[float, bool]:
-    """Return the standard error up to which a model is about as good as the saved
-    model, and whether a constant is at least as good as the model.
+    """Return the difference up to which a model is about as good as the saved model,
+    and whether a constant is at least as good as the model.
     """
     metric = comparison.metrics[0]
     constant = TRIVIAL[comparison.data.kind]
@@ -257,6 +263,7 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
     if comparison.best is not None:
         results = [quality(comparison), ranking(comparison)]
         advise = (
+            more_parts,
             together_or_separate,
             given_others,
             counts,
@@ -608,18 +615,35 @@ def ranking(comparison: Comparison) -> str:
 
 
 def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
-    """Describe why a model is saved instead of the default."""
+    """Describe why a model is saved instead of the default.
+
+    :param way: "below" or "above", whichever is better.
+    :param lowest: The model with the best score.
+    """
     best = str(comparison.best)
     metric = comparison.metrics[0]
+    better = better_than_default(comparison)
+    if best not in better:
+        how = _how_default_is_worse(comparison, better[0])
+        if lowest == best:
+            return f", and is saved because {how}"
+        return f" because {how}, and it has the best {metric.heading} of the others"
     change = comparison.difference(best, DEFAULT)
-    if change.clear:
-        clearly = f", clearly {way} {named(DEFAULT)}, and is saved"
-        return clearly if lowest == best else ""
-    by = in_full(-change.mean, metric.form)
-    how = f"{way} {named(DEFAULT)} in every window, by {by} on average"
+    how = f"clearly {way} {named(DEFAULT)}"
+    if not change.clear:
+        by = in_full(-change.mean, metric.form)
+        how = f"{way} {named(DEFAULT)} in every window, by {by} on average"
     if lowest == best:
         return f", {how}, and is saved"
     return f" because it is {how}"
+
+
+def _how_default_is_worse(comparison: Comparison, better: str) -> str:
+    """Describe that another model, which is not saved, is better than the default."""
+    how = "in every window"
+    if comparison.difference(better, DEFAULT).clear:
+        how = "clearly"
+    return f"{named(DEFAULT)} is {how} worse than {better}"
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
@@ -740,6 +764,29 @@ def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list
     for share, y in zip(shares, comparison.data.targets):
         what = f"variance of '{y.name}' is explained"
         yield share, what, formula(comparison.data.X, y)
+
+
+def more_parts(comparison: Comparison) -> str:
+    """Describe how to tell models apart that a few parts do not tell apart."""
+    word, wanted, _ = comparison.settings.parts()
+    count = len({fit.part for fit in comparison.fits})
+    verdicts = summarise(comparison)["verdict"]
+    unclear = [str(name) for name in verdicts.index[verdicts == NOT_TOLD_APART]]
+    if not unclear or not 1 < count < ENOUGH_PARTS:
+        return ""
+    option = "splits" if comparison.settings.splits else "folds"
+    remedy = f"--{option} {ENOUGH_PARTS} (in Python {option}={ENOUGH_PARTS})"
+    if wanted > count:  # the table is too short for the windows that were wanted
+        remedy = "A longer table"
+        if comparison.left_out:
+            remedy = f"More {word}s, for which --minutes was too short,"
+    best = str(comparison.best)
+    limit = comparison.difference(unclear[0], best).limit
+    return (
+        f"{counted(count, word)} are few to tell the models marked ? apart from"
+        f" {named(best)}: a difference is clear only above {limit:.1f} standard"
+        f" errors. {remedy} or more rows would show more differences."
+    )
 
 
 def together_or_separate(comparison: Comparison) -> str:

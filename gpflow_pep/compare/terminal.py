@@ -171,7 +171,7 @@ def legend(comparison: Comparison) -> str:
         small = f"{SMALL:g} nats and {small}"
     text += (
         f" ~: the {score} is neither clearly better nor clearly worse than for *, and"
-        f" the standard error of the difference is at most {small}. ?: the standard"
-        " error is larger. No mark: clearly worse."
+        f" the difference and its standard error are at most {small}. ?: one of both is"
+        " larger, or a constant is as good. No mark: clearly worse."
     )
     return f"{text} !: far worse in one {part} than in the others."
