@@ -169,14 +169,14 @@ def test_fits_of_a_process_that_was_lost_are_run_here(
 
 def test_warnings_are_recorded_with_the_fit_but_not_in_threads() -> None:
     def do(trial: Trial, seconds: float) -> Outcome:
-        warnings.warn(f"part {trial.part}", RuntimeWarning, stacklevel=1)
+        warnings.warn(f"part {trial.part}", UserWarning, stacklevel=1)
         return Outcome(Fit(trial.model, trial.part, {}, 0.0, 0.0, 1, True, ""), None)
 
     trials: Any = SimpleNamespace(run=do)
     for of_threads in (None, os.getpid() + 1):
         ended = process.run_trial(trials, of_threads, TRIALS[0], 3.0)
         assert ended.outcome.fit.warnings == ("part 1",)
-    with pytest.warns(RuntimeWarning, match="part 1"):
+    with pytest.warns(UserWarning, match="part 1"):
         ended = process.run_trial(trials, os.getpid(), TRIALS[0], 3.0)
     assert ended.outcome.fit.warnings == ()
 
