@@ -616,7 +616,8 @@ def score(model: Path, data: Path, **reading: Any) -> None:
 
     With or without the target, the command lists the columns that moved: columns whose
     mean is at least 0.2 standard deviations away from the mean in training, and columns
-    with unusual cells, such as new words.
+    with unusual cells, such as new words. The column of --time-column is not among
+    them.
     """
     from ..scoring.stored import description_of, version_of
     from ..tables.reading import read_table
@@ -632,7 +633,8 @@ def score(model: Path, data: Path, **reading: Any) -> None:
         ready = prepared(loaded, frame)
         click.echo(f"Model {version}, {counted(len(frame), 'row')} of {data}.")
         _print_scores(loaded, frame, promised)
-        _print_moved(ready, len(frame))
+        times = promised[0].get("time_column") if promised else None
+        _print_moved(ready, len(frame), times)
 
 
 def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> None:
@@ -672,19 +674,25 @@ def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> Non
         click.echo(sentence(compared))
 
 
-def _print_moved(ready: Any, num_rows: int) -> None:
-    """Print the columns that moved, and how many rows are unlike the training rows."""
+def _print_moved(ready: Any, num_rows: int, time_column: str | None) -> None:
+    """Print the columns that moved, and how many rows are unlike the training rows.
+
+    :param time_column: The column of times of a forecast.
+    """
     from .service import in_words, moved_columns
 
-    moved = moved_columns(ready)
+    moved = moved_columns(ready, time_column)
     rows = {row for column in moved for row in column.unusual}
     far = int(ready.predictor.far_rows(ready.inputs).sum())
     if moved:
         headings = ["column", "mean in training", "mean here", "shift (sd)"]
         cells = [in_words(column, num_rows) for column in moved]
         _print_table("Columns that moved", [*headings, "unusual", "cells"], cells)
+    text = f"{len(moved)} of {counted(len(ready.cells), 'column')} moved"
+    if time_column in ready.cells:
+        text += f", '{time_column}' not counted, in which a forecast always moves"
     click.echo(
-        f"{len(moved)} of {counted(len(ready.cells), 'column')} moved."
+        f"{text}."
         f" {len(rows)} of {counted(num_rows, 'row')} have unusual cells,"
         f" {far} are far from all training rows."
     )

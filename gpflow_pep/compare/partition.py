@@ -255,12 +255,16 @@ def _unused_columns(
     if groups:
         groups = sorted(groups)
         _, minus_number, name = groups[0]
+        flag = _flag("group_column", name, -minus_number, settings)
+        remedy = f"the scores are too optimistic: run the same command with {flag}"
+        remedy += " instead of --time-column"
+        if not times:
+            remedy = f"{run} {flag}"
         columns = "Column" if len(groups) == 1 else "Columns"
         yield (
             f"{columns} {listed(name for *_, name in groups)} may identify groups of"
             f" rows, {random} rows of one '{name}' belong together, and new rows come"
-            f" from other ones, {run}"
-            f" {_flag('group_column', name, -minus_number, settings)}."
+            f" from other ones, {remedy}."
         )
 
 

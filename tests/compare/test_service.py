@@ -250,6 +250,12 @@ def test_means_of_few_rows_do_not_move(rng: np.random.Generator) -> None:
     later = rows.assign(day=rows["day"] + pd.Timedelta(days=200))
     deviation = np.std(np.arange(400.0))
     assert_allclose(moved(later)["day"], 200.0 / deviation)
+    # In a forecast they always move.
+    ready = prepared(Model(), later)
+    assert moved_columns(ready)[0].unusual and not moved_columns(ready, "day")
+    table = of_numbers(rng, 40)
+    promised = [promised_scores(table, ["y"], name)[0] for name in ("day", None)]
+    assert promised[0].pop("time_column") == "day" and promised[0] == promised[1]
 
 
 @pytest.mark.parametrize("kind", ["two classes", "two targets", "limits"])
