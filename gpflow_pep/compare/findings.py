@@ -33,6 +33,7 @@ from .trials import Fit
 
 SAVED = "saved"
 UNSTABLE = "unstable"
+STOPPED = "too little time"
 BETTER = "better"
 WORSE = "worse"
 AS_GOOD = "about as good"
@@ -72,6 +73,9 @@ GOOD_ALONE = 0.9
 ALONE = 0.9
 MOST_SUSPECTS = 3
 FEWEST_GOOD = 50
+#: A fit that the time limit ended after fewer steps has hardly begun: L-BFGS computes
+#: its directions from the last ten steps.
+FEWEST_STEPS = 10
 #: If training on all rows had at most this share of the usual steps, the scores do not
 #: describe the saved model.
 LEAST_STEPS = 0.5
@@ -96,7 +100,8 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
     over parts, and in a column with "_se" its standard error (NaN for a single part);
     "difference" and "difference_se", the difference of the decisive metric to the saved
     model; "verdict", which is "saved", "unstable" if one part is far worse than others,
-    or the result of :func:`verdict`; the mean "seconds" and "iterations" of a fit; and
+    "too little time" if the time limit ended a fit before its tenth step, or the result
+    of :func:`verdict`; the mean "seconds" and "iterations" of a fit; and
     the numbers of fits that "converged" and "failed". With several targets, metrics are
     means over the targets, with errors divided by the standard deviation of each
     target; further columns such as "rmse(name)" have the errors of each target in its
@@ -142,9 +147,16 @@ def _beside_saved(comparison: Comparison, name: str) -> tuple[Difference, str]:
         return change, SAVED
     if _unstable_part(comparison.fits_of(name)):
         return change, UNSTABLE
+    if any(map(_is_stopped, comparison.fits_of(name))):
+        return change, STOPPED
     if name == DEFAULT and wins_each_window(comparison, comparison.best):
         return change, WORSE
     return change, verdict(change, *_beside_constant(comparison, name))
+
+
+def _is_stopped(fit: Fit) -> bool:
+    """Whether the time limit ended a fit that had hardly begun."""
+    return fit.message.startswith(OVER) and fit.iterations < FEWEST_STEPS
 
 
 def _scores_of_targets(comparison: Comparison, name: str) -> dict[str, object]:
@@ -477,13 +489,20 @@ def usable_for(comparison: Comparison) -> str:
 
 
 def _cut_short(comparison: Comparison) -> str:
-    """Write a sentence if the time limit ended the training on all rows early; empty if
-    it did not.
+    """Write a sentence if the time limit ended the training of the saved model early,
+    on all rows or on the rows of a part; empty if it did not.
     """
+    fits = comparison.fits_of(str(comparison.best))
+    if stopped := [fit for fit in fits if _is_stopped(fit)]:
+        word = comparison.settings.parts()[0]
+        steps = counted(max(fit.iterations for fit in stopped), "step")
+        return (
+            f"Do not use it yet: in {len(stopped)} of {counted(len(fits), word)} the"
+            f" time ran out after at most {steps} of its training. Raise --minutes."
+        )
     final = comparison.final
     if final is None or not final.message.startswith(OVER):
         return ""
-    fits = comparison.fits_of(str(comparison.best))
     usual = np.mean([fit.iterations for fit in fits])
     if final.iterations > LEAST_STEPS * usual:
         return ""
@@ -516,8 +535,11 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     has_medians = comparison.likelihood == LOGARITHMS
     centre = "medians" if has_medians else "means"
     wrong = width_of_intervals(comparison)
-    shares = _explained_of(comparison, without_limits(latest_rows(comparison)))
-    unknown = [f"'{name}'" for name, share in shares.items() if share <= 0.0]
+    shares = pd.DataFrame(
+        _explained_of(comparison, without_limits(rows))
+        for rows in (latest_rows(comparison), _held_out(comparison))
+    )
+    unknown = [f"'{name}'" for name in shares if (shares[name] <= 0.0).any()]
     good = []
     if has_medians or not better:
         good.append(centre)
@@ -556,17 +578,33 @@ def better_at_errors(comparison: Comparison) -> str:
 
 def width_of_intervals(comparison: Comparison) -> str:
     """Describe whether intervals of numbers are too narrow or too wide by more than
-    chance, with windows only in the latest one, which has the most training rows.
+    chance. If rows are held out in windows, the latest window comes first, because it
+    has the most training rows, and then all windows together.
     """
-    hits = inside(latest_rows(comparison))
-    if comparison.likelihood in COUNTS or hits.empty:
+    if comparison.likelihood in COUNTS:
         return ""  # intervals of whole numbers cannot contain exactly 90%
+    wrong = _width_on(inside(latest_rows(comparison)))
+    if wrong:
+        exact = comparison.likelihood in GAUSSIAN and comparison.data.blocks is None
+        remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
+        return f"{wrong}{remedy}"
+    hits = inside(_held_out(comparison))
+    wrong = _width_on(hits)
+    word = comparison.settings.parts()[0]
+    share = f"they contain {hits.mean():.0%} of the targets of all {word}s"
+    return f"{wrong} in earlier {word}s ({share})" if wrong else ""
+
+
+def _width_on(hits: "pd.Series[bool]") -> str:
+    """Describe intervals by the rows whose target is inside: "too narrow" or "too
+    wide"; empty if neither is true by more than chance.
+    """
+    if hits.empty:
+        return ""
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
     if abs(hits.mean() - 0.9) <= COVERAGE_OFF or chance >= LEAST_CHANCE:
         return ""
-    exact = comparison.likelihood in GAUSSIAN and comparison.data.blocks is None
-    remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
-    return f"{'too narrow' if hits.mean() < 0.9 else 'too wide'}{remedy}"
+    return "too narrow" if hits.mean() < 0.9 else "too wide"
 
 
 def _missed(comparison: Comparison) -> str:
@@ -623,6 +661,8 @@ def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
     best = str(comparison.best)
     metric = comparison.metrics[0]
     better = better_than_default(comparison)
+    if not better:  # another model was put in the place of the chosen one
+        return ""
     if best not in better:
         how = _how_default_is_worse(comparison, better[0])
         if lowest == best:
@@ -652,7 +692,21 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
     """
     if names := comparison.left_out:
         yield f"The time ran out before these began: {_list(names)}. Raise --minutes."
-    bad = [fit for fit in comparison.fits if fit.failed or not fit.converged]
+    stopped = [fit for fit in comparison.fits if _is_stopped(fit)]
+    if stopped:
+        names = tuple(dict.fromkeys(fit.model for fit in stopped))
+        fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
+        yield (
+            f"{_list_models(names)}: the time limit ended {len(stopped)} of {fits}"
+            f" before step {FEWEST_STEPS}, so the scores do not show how good"
+            f" {'these models are' if len(names) > 1 else 'this model is'} (t in the"
+            " table). Raise --minutes."
+        )
+    bad = [
+        fit
+        for fit in comparison.fits
+        if (fit.failed or not fit.converged) and not _is_stopped(fit)
+    ]
     for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
         models = [
             fit.model for fit in bad if (fit.failed, fit.message) == (failed, why)

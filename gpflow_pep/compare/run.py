@@ -300,13 +300,16 @@ def _compare(
     comparison = replace(comparison, best=best, model=final.pipeline, final=final.fit)
     if not settings.details:
         return comparison
-    if budget.is_over():  # the curve already has its last point, on all rows
-        if fractions:
-            left_out += ("the learning curve",)
-        reports.done = reports.done + len(fractions)
-        fractions = []
-    more = run([Trial(best, 1, fraction) for fraction in fractions])
-    learning = [*more.values(), outcomes[Trial(best, 1)]]
+    curve = [Trial(best, 1, fraction) for fraction in fractions]
+    # If a fit was left out, there is no time for a curve.
+    waiting = [] if left_out else curve
+    reports.done += len(curve) - len(waiting)
+    more = run(waiting, are_optional=True).values()
+    points = [outcome for outcome in more if outcome.fit.message != NOT_BEGUN]
+    if len(points) < len(curve):
+        left_out += (f"{'the rest of ' if points else ''}the learning curve",)
+    # On all rows of the first part, the model is trained already.
+    learning = [*points, outcomes[Trial(best, 1)]]
     reports(IMPORTANCE, is_fit=False)
     deadline = max(budget.end + share, time.perf_counter() + LEAST_SECONDS)
     with warnings_named(f"{best}, {IMPORTANCE}"):

@@ -451,7 +451,8 @@ def test_a_constant_that_is_better_is_not_passed_over() -> None:
     assert usable_for(comparison) == text
 
 
-LATE = {"converged": False, "message": "The time ran out."}
+LATE = {"converged": False, "message": "The time ran out.", "iterations": 70}
+STOPPED = {**LATE, "iterations": 1}
 REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
 
 
@@ -695,6 +696,22 @@ def test_intervals_that_are_wrong_are_loud(factor: float, kind: str) -> None:
     )
 
 
+def test_intervals_that_were_wrong_in_earlier_windows_are_not_recommended() -> None:
+    """88% of the latest window, and 79% of both."""
+    rng = np.random.default_rng(0)
+    mean = 6.0 * rng.standard_normal(216)
+    error = np.where(np.arange(216) % 108 < [[95], [74]], 1.0, 2.0).reshape(2, 216)
+    error = np.r_[error[0, :108], error[1, 108:]]
+    comparison = numbers(true=mean + error, mean=mean)
+    table = comparison.held_out["alpha 0"].assign(part=np.repeat([1, 2], 108))
+    comparison.held_out["alpha 0"] = table
+    comparison = replace(comparison, settings=Settings(time_column="time", folds=2))
+    assert usable_for(comparison) == (
+        "Use its means. Its intervals are too narrow in earlier windows (they contain"
+        " 78% of the targets of all windows)."
+    )
+
+
 def test_intervals_of_counts_may_hold_more() -> None:
     comparison = numbers(true=np.zeros(100), mean=np.zeros(100))
     assert texts_of.width_of_intervals(comparison)
@@ -765,6 +782,30 @@ def test_a_model_of_few_steps_is_not_that_of_the_scores() -> None:
         assert (
             "the time ran out after 3 of about 7 steps of its training" in text
         ) == said
+
+
+def test_a_model_that_hardly_began_is_marked() -> None:
+    """One step of the default in 30 seconds, and no step in one of four folds."""
+    default = [score + 0.6 for score in NOISY]
+    scores = {"mean": WORSE, "default": default, "alpha 0": NOISY}
+    comparison = made(scores, default=STOPPED)
+    assert comparison.best == "alpha 0"
+    assert word_tables(comparison)[0].rows["default"][0] == "t"
+    assert "t too little time" in word_tables(comparison)[0].title
+    warnings = texts(comparison, "warning")
+    assert warnings == [
+        "The default model: the time limit ended 4 of 4 fits before step 10, so the"
+        " scores do not show how good this model is (t in the table). Raise --minutes."
+    ]
+    assert "Do not use it yet" not in usable_for(comparison)
+    saved = replace(comparison, best="default")
+    assert word_tables(saved)[0].rows["default"][0] == "*"
+    assert usable_for(saved) == (
+        "Do not use it yet: in 4 of 4 folds the time ran out after at most 1 step of"
+        " its training. Raise --minutes."
+    )
+    ten = {**STOPPED, "iterations": 10}
+    assert "t" not in word_tables(made(scores, default=ten))[0].rows["default"][0]
 
 
 def test_the_headline_and_the_table_have_the_same_numbers() -> None:

@@ -646,6 +646,9 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     groups = compare(visits(), "size", group_column="patient", details=False, **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_
     assert quality(groups).startswith("On rows of new values of 'patient', ")
-    assert "leave out one training row at a time and ignore patient" in page(
-        groups, {}, command="", folder=Path()
+    text = page(groups, {}, command="", folder=Path())
+    assert ("also from rows of the same &#39;patient&#39;" in text) == (
+        groups.best == "default"
     )
+    # The description of a forecast has scores of later rows, or no scores.
+    assert "scores in this box" not in page(windows, {}, command="", folder=Path())
