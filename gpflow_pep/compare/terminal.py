@@ -14,7 +14,6 @@ from ..engine.refusals import counted
 from .findings import (
     AS_GOOD,
     BETTER,
-    FEWEST_STEPS,
     NOT_TOLD_APART,
     SAVED,
     SMALL,
@@ -26,6 +25,7 @@ from .findings import (
 from .losses import Metric, in_full
 from .run import Comparison
 from .series import SAME_SEASON, season_of
+from .trials import FEWEST_STEPS
 
 MARKS = {
     SAVED: "*",
