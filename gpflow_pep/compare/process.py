@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -55,7 +56,13 @@ def default_jobs(num_rows: int, num_fits: int) -> int:
 def fits_in_processes(jobs: int) -> Iterator[None]:
     """Load TensorFlow, and let joblib run fits in this number of other processes. With
     1 they run in this process.
+
+    :raises ModuleNotFoundError: If TensorFlow or GPflow is not installed. No process
+        has begun then.
     """
+    for name in ("tensorflow", "gpflow"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     if jobs == 1:
         _load()
         yield
@@ -105,7 +112,7 @@ def unpickled(kind_and_state: bytes) -> Any:
     If a process of joblib was lost or idle for minutes, a new process replaces it and
     begins with this function.
     """
-    with _silent_stderr():
+    with silent_stderr():
         kind, state = pickle.loads(kind_and_state)
     made = kind.__new__(kind)
     made.__dict__.update(state)
@@ -149,12 +156,12 @@ def run_trial(trials: Any, of_threads: int | None, trial: Any, seconds: float) -
 @contextmanager
 def loading_tensorflow() -> Iterator[None]:
     """Import what needs TensorFlow in this context."""
-    with _silent_stderr(), _without_shape_checks():
+    with silent_stderr(), _without_shape_checks():
         yield
 
 
 @contextmanager
-def _silent_stderr() -> Iterator[None]:
+def silent_stderr() -> Iterator[None]:
     """Keep TensorFlow's messages about the machine off the terminal, unless their level
     is 0.
 

@@ -17,6 +17,7 @@ from .findings import (
     NOT_TOLD_APART,
     SAVED,
     SMALL,
+    STOPPED,
     UNSTABLE,
     WORSE,
     summarise,
@@ -24,6 +25,7 @@ from .findings import (
 from .losses import Metric, in_full
 from .run import Comparison
 from .series import SAME_SEASON, season_of
+from .trials import FEWEST_STEPS
 
 MARKS = {
     SAVED: "*",
@@ -32,9 +34,13 @@ MARKS = {
     WORSE: "",
     NOT_TOLD_APART: "?",
     UNSTABLE: "!",
+    STOPPED: "t",
     "": "",
 }
-KEY = "* saved; ~ about as good; + clearly better; ? not told apart; ! unstable"
+KEY = (
+    "* saved; ~ about as good; + clearly better; ? not told apart; ! unstable; t too"
+    " little time"
+)
 
 
 class WordTable(NamedTuple):
@@ -171,7 +177,8 @@ def legend(comparison: Comparison) -> str:
         small = f"{SMALL:g} nats and {small}"
     text += (
         f" ~: the {score} is neither clearly better nor clearly worse than for *, and"
-        f" the standard error of the difference is at most {small}. ?: the standard"
-        " error is larger. No mark: clearly worse."
+        f" the difference and its standard error are at most {small}. ?: one of both is"
+        " larger, or a constant is as good. No mark: clearly worse."
     )
-    return f"{text} !: far worse in one {part} than in the others."
+    text += f" !: far worse in one {part} than in the others."
+    return f"{text} t: the time limit ended a fit before step {FEWEST_STEPS}."

@@ -218,7 +218,7 @@ def test_settings_that_give_one_model(
     )
     assert len(fitted.components_) == 1 and list(fitted.weights_) == [1.0]
     assert "inducing points" in fitted.summary()
-    assert fitted.summary().startswith("One model, because of ")
+    assert fitted.summary().startswith("One model, because ")
     Z = fitted.inducing_variable_.Z
     assert Z.shape == (points, 2) and Z.trainable == ("inducing" not in named)
     if points == 45:
@@ -356,6 +356,27 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     with pytest.warns(match="The time ran out"):
         hurried = PEPClassifier(random_state=0, max_seconds=1e-3).fit(X, GRADE > 0)
     assert hurried.components_[0].settings.inputs == "standard"
+
+
+@pytest.mark.parametrize("has_inputs", [False, True])
+def test_many_rows_start_where_some_of_them_find_fine_parts(
+    has_inputs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From lengthscales √D alone the wave is taken for noise."""
+    monkeypatch.setattr(class_stack, "MANY_ROWS", 250)
+    monkeypatch.setattr(class_stack, "SCOUT_ROWS", 60)
+    monkeypatch.setattr(class_stack, "ROWS_OF_STARTS", 200)
+    rows, labels, p = waves_beside_a_slope(550, 2)
+    options: dict[str, Any] = {"inputs": "standard"} if has_inputs else {}
+    model = PEPClassifier(random_state=0, max_iterations=15, **options)
+    model.fit(rows[:250], labels[:250])
+    assert model.inducing_variable_.Z.trainable
+    assert "200 rows: short lengthscales are the better start." in model.summary()
+    lengthscales = model.kernel_.lengthscales.numpy()
+    assert lengthscales[1] < 0.5 < 1.0 < lengthscales[0]
+    q = model.predict_proba(rows[250:])
+    divergence = np.mean(np.sum(p[250:] * np.log(p[250:] / q), axis=1))
+    assert divergence < 0.1
 
 
 def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
