@@ -21,7 +21,7 @@ FEWEST_BEFORE = 12
 LENGTHS_BEFORE = 2
 #: The largest number of dates below a picture for each inch of the axis. With 3.3 the
 #: labels of months and years touch.
-TICKS_PER_INCH = 1.8
+TICKS_PER_INCH = 2.1
 #: How dark each band is, by the percentage that it contains.
 SHADES = {90: 0.16, 50: 0.32}
 
