@@ -144,30 +144,36 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     "weights: [broadcast L, broadcast N]",
     "return: [broadcast L, M, M]",
 )
-def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def gram(A: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
     r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric apart
     from rounding.
+
+    :param weights: The weights w; None for :math:`A Aᵀ`, without a second matrix of the
+        size of A.
     """
 
     @custom_gradient
     def product(
-        A: tf.Tensor, weights: tf.Tensor
+        A: tf.Tensor, *weights: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[..., Any]]:
-        weights = tf.expand_dims(weights, 1)
-        weighted = A * weights
+        weighted = A * tf.expand_dims(weights[0], 1) if weights else A
         if len(_row_blocks(_num_rows(A))) > 1:
             full = mirrored(_lower_of_product(weighted, A))
         else:
             full = tf.matmul(weighted, A, transpose_b=True)
 
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def gradient(upstream: tf.Tensor) -> Any:
             # One product instead of the two that automatic differentiation would need.
             HA = tf.matmul(upstream + tf.linalg.matrix_transpose(upstream), A)
-            by_weights = 0.5 * tf.reduce_sum(A * HA, axis=-2)
-            return sum_like(HA * weights, A), sum_like(by_weights, weights)
+            if not weights:
+                return HA
+            by_weights = sum_like(0.5 * tf.reduce_sum(A * HA, axis=-2), weights[0])
+            return sum_like(HA * tf.expand_dims(weights[0], 1), A), by_weights
 
         return full, gradient
 
+    if weights is None:
+        return product(A)
     weights = tf.convert_to_tensor(weights, A.dtype)
     if weights.shape[-1] is None or weights.shape[-1] != A.shape[-1]:
         weights += tf.zeros_like(A[:1, 0])

@@ -123,6 +123,4 @@ def memory_terms(
         - 0.5 * tf.reduce_sum(tf.square(alpha * e))
         - 0.5 * tf.reduce_sum(logdet + tf.zeros_like(g[:, 0, 0]))
     )
-    return MemoryTerms(
-        Natural(gram(seen, tf.ones([1, 1], seen.dtype)), first), log_scale
-    )
+    return MemoryTerms(Natural(gram(seen), first), log_scale)
