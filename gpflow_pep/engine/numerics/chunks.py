@@ -21,6 +21,9 @@ MIN_CHUNK = 256
 #: The largest size in bytes of intermediate matrices of size M x N that are kept
 #: between value and gradient.
 MEMORY_BUDGET = 2**30
+#: The name of loops over chunks of rows in graphs, by which
+#: examples/benchmarks/devices.py finds them.
+ROW_LOOP = "rows"
 
 #: Tensors, in any structure that ``tf.nest`` takes.
 Tensors = Any
@@ -167,6 +170,7 @@ def _after_the_first(
         (tf.constant(1), *start),
         maximum_iterations=chunks.count - 1 if isinstance(chunks.count, int) else None,
         parallel_iterations=1,
+        name=ROW_LOOP,
     )
     return results
 
