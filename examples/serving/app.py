@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from gpflow_pep.compare import predict_table
+from gpflow_pep.engine.refusals import refusal, with_suggestion
 from gpflow_pep.scoring import Scorer, load_scorer, version_of
 
 #: The most bytes of a request, some 10 000 rows; a larger one is answered by 413.
@@ -21,7 +22,7 @@ MAX_BYTES = 1 << 20
 
 
 def rows_of(body: bytes | str) -> list[dict[str, Any]]:
-    """Read the rows of a request."""
+    """Read the rows of a request. As in a table, true and false are words."""
     expected = (
         "expected a list of at least one object with columns by name, such as"
         ' [{"area": 71.5, "region": "Nord"}]'
@@ -35,7 +36,23 @@ def rows_of(body: bytes | str) -> list[dict[str, Any]]:
     is_list = isinstance(rows, list) and len(rows) > 0
     if not is_list or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"body: got other JSON, {expected}. Send such a list.")
-    return list(rows)
+    return [{key: as_word(value) for key, value in row.items()} for row in rows]
+
+
+def as_word(value: Any) -> Any:
+    """Turn true and false into words, which a column of numbers refuses. Python would
+    read them as 1 and 0.
+    """
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def check_columns(scorer: Scorer, rows: list[dict[str, Any]]) -> None:
+    """Refuse columns that the model does not have, such as a misspelt one."""
+    names = list(scorer.feature_names_in_)
+    foreign = sorted({key for row in rows for key in row} - {*names})
+    if foreign:
+        remedy = with_suggestion("Leave them out.", foreign, names)
+        raise refusal("columns", ", ".join(foreign), f"only {', '.join(names)}", remedy)
 
 
 def answer(scorer: Scorer, body: bytes | str) -> list[dict[str, Any]]:
@@ -44,6 +61,7 @@ def answer(scorer: Scorer, body: bytes | str) -> list[dict[str, Any]]:
     """
     try:
         rows = rows_of(body)
+        check_columns(scorer, rows)
         return predict_table(scorer, pd.DataFrame(rows)).to_dict("records")
     except (OverflowError, RecursionError) as error:
         raise ValueError(

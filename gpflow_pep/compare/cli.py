@@ -23,8 +23,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as ProgressBar
 
 from .. import __version__
-from ..engine.files import atomic_write, only_writer, path_of
-from ..engine.refusals import counted, refusal
+from ..engine.files import SCORER, atomic_write, only_writer, path_of
+from ..engine.refusals import counted, refusal, with_suggestion
 from .process import (
     MAX_JOBS,
     MOST_ROWS,
@@ -91,17 +91,31 @@ class BadInput(click.ClickException):
 
 @contextmanager
 def _bad_input() -> Iterator[None]:
-    """Turn errors of input and output into one line and an exit code."""
+    """Turn errors of input and output, and missing packages, into one line and an exit
+    code.
+    """
     try:
         yield
     except ValueError as error:
         raise BadInput(" ".join(str(error).split())) from error
+    except ModuleNotFoundError as error:
+        needs = "This command needs TensorFlow, GPflow and scikit-learn"
+        raise BadInput(_not_installed(error, needs)) from error
     except OSError as error:
         remedy = (
             "Free some space, or choose another --out. Files that were written before"
             " are complete."
         )
         raise click.ClickException(f"{error}. {remedy}") from error
+
+
+def _not_installed(error: ModuleNotFoundError, needs: str) -> str:
+    """Describe the package that is not installed, and how to install it."""
+    package = str(error.name).partition(".")[0]
+    return (
+        f"{needs}, but the Python package {package} is not installed. Install them:"
+        " pip install gpflow-pep."
+    )
 
 
 @contextmanager
@@ -508,12 +522,12 @@ def _compare_alone(
             remedy = "Choose another folder, or wait."
             raise BadInput(str(refusal("--out", got, "one writer at a time", remedy)))
         _announce("Loading TensorFlow ...")
-        with fits_in_processes(jobs):
+        with _bad_input(), fits_in_processes(jobs):
             return _compare(cleaned, settings, out)
 
 
 @main.command()
-@click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
 @click.option(
     "--out",
@@ -584,7 +598,7 @@ def predict(
 
 
 @main.command()
-@click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("model", type=click.Path(path_type=Path))
 @click.argument("data", type=click.Path(path_type=Path))
 @_reading_options
 def score(model: Path, data: Path, **reading: Any) -> None:
@@ -602,7 +616,8 @@ def score(model: Path, data: Path, **reading: Any) -> None:
 
     With or without the target, the command lists the columns that moved: columns whose
     mean is at least 0.2 standard deviations away from the mean in training, and columns
-    with unusual cells, such as new words.
+    with unusual cells, such as new words. The column of --time-column is not among
+    them.
     """
     from ..scoring.stored import description_of, version_of
     from ..tables.reading import read_table
@@ -618,7 +633,8 @@ def score(model: Path, data: Path, **reading: Any) -> None:
         ready = prepared(loaded, frame)
         click.echo(f"Model {version}, {counted(len(frame), 'row')} of {data}.")
         _print_scores(loaded, frame, promised)
-        _print_moved(ready, len(frame))
+        times = promised[0].get("time_column") if promised else None
+        _print_moved(ready, len(frame), times)
 
 
 def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> None:
@@ -658,19 +674,25 @@ def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> Non
         click.echo(sentence(compared))
 
 
-def _print_moved(ready: Any, num_rows: int) -> None:
-    """Print the columns that moved, and how many rows are unlike the training rows."""
+def _print_moved(ready: Any, num_rows: int, time_column: str | None) -> None:
+    """Print the columns that moved, and how many rows are unlike the training rows.
+
+    :param time_column: The column of times of a forecast.
+    """
     from .service import in_words, moved_columns
 
-    moved = moved_columns(ready)
+    moved = moved_columns(ready, time_column)
     rows = {row for column in moved for row in column.unusual}
     far = int(ready.predictor.far_rows(ready.inputs).sum())
     if moved:
         headings = ["column", "mean in training", "mean here", "shift (sd)"]
         cells = [in_words(column, num_rows) for column in moved]
         _print_table("Columns that moved", [*headings, "unusual", "cells"], cells)
+    text = f"{len(moved)} of {counted(len(ready.cells), 'column')} moved"
+    if time_column in ready.cells:
+        text += f", '{time_column}' not counted, in which a forecast always moves"
     click.echo(
-        f"{len(moved)} of {counted(len(ready.cells), 'column')} moved."
+        f"{text}."
         f" {len(rows)} of {counted(num_rows, 'row')} have unusual cells,"
         f" {far} are far from all training rows."
     )
@@ -709,7 +731,9 @@ def _check_kept(data: Path, frame: Any, names: tuple[str, ...]) -> None:
     """Refuse columns to keep that a table does not have."""
     for name in names:
         if name not in frame:
-            raise ValueError(f"{data} has no column {name!r} to keep: correct --keep.")
+            got = f"{name!r}, which is not a column of {data}"
+            remedy = with_suggestion("Correct --keep.", [name], frame.columns)
+            raise refusal("--keep", got, "columns of DATA", remedy)
 
 
 def _check_output(out: Path, data: Path) -> None:
@@ -730,13 +754,30 @@ def _check_output(out: Path, data: Path) -> None:
 
 def _load(folder: Path) -> Any:
     """Load a scorer, or an estimator and TensorFlow with it."""
-    if (folder / "scorer.json").is_file():
+    if (folder / SCORER).is_file():
         from ..scoring import load_scorer
 
         return load_scorer(folder)
-    with loading_tensorflow():
-        from ..estimators import load_estimator
+    try:
+        with loading_tensorflow():
+            from ..estimators import load_estimator
+    except ModuleNotFoundError as error:
+        needs = f"{folder} needs TensorFlow and GPflow"
+        text = f"{_not_installed(error, needs)}{_scorer_beside(folder)}"
+        raise BadInput(text) from error
     return load_estimator(folder)
+
+
+def _scorer_beside(folder: Path) -> str:
+    """Write the same command for the scorer beside a model, which does not need
+    TensorFlow; empty if there is no scorer.
+    """
+    scorer = folder.parent / "scorer"
+    if not (scorer / SCORER).is_file():
+        return ""
+    words = [str(scorer) if Path(word) == folder else word for word in sys.argv[1:]]
+    command = shlex.join(["gpflow-pep", *words])
+    return f" Or use the folder {scorer}, which does not need them: {command}"
 
 
 if __name__ == "__main__":

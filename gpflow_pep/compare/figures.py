@@ -98,11 +98,14 @@ def _of_forecasts(comparison: Comparison) -> dict[str, Picture]:
     found = {}
     for place, forecast in enumerate(forecasts, start=1):
         name = "forecast" if place == 1 else f"forecast_{place}"
-        caption = (
-            "The latest window: the median and the central 50% and 90% intervals of"
-            f" {named(str(comparison.best))}, trained on all rows before, and what came"
-            f" ({forecast.name}). Rows of the same time and series are averaged."
-        )
+        caption = f"{forecast.name}: the latest window, drawn in the same way."
+        if place == 1:
+            caption = (
+                f"{forecast.name}: the latest window. The median and the central 50%"
+                f" and 90% intervals of {named(str(comparison.best))}, trained on all"
+                " rows before, and what came. Rows of the same time and series are"
+                " averaged."
+            )
         found[name] = Picture(
             partial(draw_forecast, forecast),
             f"Lines over time: truth, median and intervals of {forecast.name}",

@@ -27,18 +27,20 @@ from .losses import (
     inside,
     without_limits,
 )
-from .run import Comparison, wins_each_window
+from .run import Comparison, better_than_default, wins_each_window
 from .settings import COUNTS, GAUSSIAN
 from .trials import Fit
 
 SAVED = "saved"
 UNSTABLE = "unstable"
+STOPPED = "too little time"
 BETTER = "better"
 WORSE = "worse"
 AS_GOOD = "about as good"
 NOT_TOLD_APART = "not told apart"
-#: A difference that is not clear is small if its standard error is at most this number
-#: of nats a row, and at most this share of the saved model's gain over a constant.
+#: A difference that is not clear is small if it and its standard error are at most this
+#: number of nats a row, and at most this share of the saved model's gain over a
+#: constant.
 SMALL = 0.05
 SMALL_SHARE = 0.1
 #: A model is unstable if one part's score is worse than the median of the others by
@@ -71,6 +73,9 @@ GOOD_ALONE = 0.9
 ALONE = 0.9
 MOST_SUSPECTS = 3
 FEWEST_GOOD = 50
+#: A fit that the time limit ended after fewer steps has hardly begun: L-BFGS computes
+#: its directions from the last ten steps.
+FEWEST_STEPS = 10
 #: If training on all rows had at most this share of the usual steps, the scores do not
 #: describe the saved model.
 LEAST_STEPS = 0.5
@@ -82,6 +87,10 @@ FEWEST_OF_CLASS = 5
 #: errors. At most MOST_NAMED of these inputs are listed.
 SURE_ERRORS = 2.0
 MOST_NAMED = 3
+#: More parts are suggested if models are not told apart in fewer parts than these.
+#: Student's t calls a difference clear above 12.7 standard errors in two parts, 4.3 in
+#: three, and 2.8 in five.
+ENOUGH_PARTS = 5
 
 
 def summarise(comparison: Comparison) -> pd.DataFrame:
@@ -91,7 +100,8 @@ def summarise(comparison: Comparison) -> pd.DataFrame:
     over parts, and in a column with "_se" its standard error (NaN for a single part);
     "difference" and "difference_se", the difference of the decisive metric to the saved
     model; "verdict", which is "saved", "unstable" if one part is far worse than others,
-    or the result of :func:`verdict`; the mean "seconds" and "iterations" of a fit; and
+    "too little time" if the time limit ended a fit before its tenth step, or the result
+    of :func:`verdict`; the mean "seconds" and "iterations" of a fit; and
     the numbers of fits that "converged" and "failed". With several targets, metrics are
     means over the targets, with errors divided by the standard deviation of each
     target; further columns such as "rmse(name)" have the errors of each target in its
@@ -137,9 +147,16 @@ def _beside_saved(comparison: Comparison, name: str) -> tuple[Difference, str]:
         return change, SAVED
     if _unstable_part(comparison.fits_of(name)):
         return change, UNSTABLE
+    if any(map(_is_stopped, comparison.fits_of(name))):
+        return change, STOPPED
     if name == DEFAULT and wins_each_window(comparison, comparison.best):
         return change, WORSE
     return change, verdict(change, *_beside_constant(comparison, name))
+
+
+def _is_stopped(fit: Fit) -> bool:
+    """Whether the time limit ended a fit that had hardly begun."""
+    return fit.message.startswith(OVER) and fit.iterations < FEWEST_STEPS
 
 
 def _scores_of_targets(comparison: Comparison, name: str) -> dict[str, object]:
@@ -158,21 +175,22 @@ def verdict(change: Difference, small: float, is_beaten: bool) -> str:
     """Compare a model with the saved one.
 
     :param change: The loss of the model minus the loss of the saved model.
-    :param small: The largest standard error at which two models are called about as
-        good.
+    :param small: The largest difference, and the largest standard error of it, at which
+        two models are called about as good.
     :param is_beaten: Whether a constant is at least as good as the model.
     :return: "better" or "worse" if the difference is clear. Otherwise "about as good"
-        if its standard error is small, unless a constant beats the model; and "not
-        told apart" if the rows do not decide.
+        if the difference and its standard error are small, unless a constant beats the
+        model; and "not told apart" if the rows do not decide.
     """
     if change.clear:
         return BETTER if change.mean < 0.0 else WORSE
-    return AS_GOOD if change.error <= small and not is_beaten else NOT_TOLD_APART
+    is_small = change.error <= small and abs(change.mean) <= small
+    return AS_GOOD if is_small and not is_beaten else NOT_TOLD_APART
 
 
 def _beside_constant(comparison: Comparison, name: str) -> tuple[float, bool]:
-    """Return the standard error up to which a model is about as good as the saved
-    model, and whether a constant is at least as good as the model.
+    """Return the difference up to which a model is about as good as the saved model,
+    and whether a constant is at least as good as the model.
     """
     metric = comparison.metrics[0]
     constant = TRIVIAL[comparison.data.kind]
@@ -257,6 +275,7 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
     if comparison.best is not None:
         results = [quality(comparison), ranking(comparison)]
         advise = (
+            more_parts,
             together_or_separate,
             given_others,
             counts,
@@ -470,13 +489,20 @@ def usable_for(comparison: Comparison) -> str:
 
 
 def _cut_short(comparison: Comparison) -> str:
-    """Write a sentence if the time limit ended the training on all rows early; empty if
-    it did not.
+    """Write a sentence if the time limit ended the training of the saved model early,
+    on all rows or on the rows of a part; empty if it did not.
     """
+    fits = comparison.fits_of(str(comparison.best))
+    if stopped := [fit for fit in fits if _is_stopped(fit)]:
+        word = comparison.settings.parts()[0]
+        steps = counted(max(fit.iterations for fit in stopped), "step")
+        return (
+            f"Do not use it yet: in {len(stopped)} of {counted(len(fits), word)} the"
+            f" time ran out after at most {steps} of its training. Raise --minutes."
+        )
     final = comparison.final
     if final is None or not final.message.startswith(OVER):
         return ""
-    fits = comparison.fits_of(str(comparison.best))
     usual = np.mean([fit.iterations for fit in fits])
     if final.iterations > LEAST_STEPS * usual:
         return ""
@@ -509,8 +535,11 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     has_medians = comparison.likelihood == LOGARITHMS
     centre = "medians" if has_medians else "means"
     wrong = width_of_intervals(comparison)
-    shares = _explained_of(comparison, without_limits(latest_rows(comparison)))
-    unknown = [f"'{name}'" for name, share in shares.items() if share <= 0.0]
+    shares = pd.DataFrame(
+        _explained_of(comparison, without_limits(rows))
+        for rows in (latest_rows(comparison), _held_out(comparison))
+    )
+    unknown = [f"'{name}'" for name in shares if (shares[name] <= 0.0).any()]
     good = []
     if has_medians or not better:
         good.append(centre)
@@ -549,17 +578,33 @@ def better_at_errors(comparison: Comparison) -> str:
 
 def width_of_intervals(comparison: Comparison) -> str:
     """Describe whether intervals of numbers are too narrow or too wide by more than
-    chance, with windows only in the latest one, which has the most training rows.
+    chance. If rows are held out in windows, the latest window comes first, because it
+    has the most training rows, and then all windows together.
     """
-    hits = inside(latest_rows(comparison))
-    if comparison.likelihood in COUNTS or hits.empty:
+    if comparison.likelihood in COUNTS:
         return ""  # intervals of whole numbers cannot contain exactly 90%
+    wrong = _width_on(inside(latest_rows(comparison)))
+    if wrong:
+        exact = comparison.likelihood in GAUSSIAN and comparison.data.blocks is None
+        remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
+        return f"{wrong}{remedy}"
+    hits = inside(_held_out(comparison))
+    wrong = _width_on(hits)
+    word = comparison.settings.parts()[0]
+    share = f"they contain {hits.mean():.0%} of the targets of all {word}s"
+    return f"{wrong} in earlier {word}s ({share})" if wrong else ""
+
+
+def _width_on(hits: "pd.Series[bool]") -> str:
+    """Describe intervals by the rows whose target is inside: "too narrow" or "too
+    wide"; empty if neither is true by more than chance.
+    """
+    if hits.empty:
+        return ""
     chance = binomtest(int(hits.sum()), len(hits), 0.9).pvalue
     if abs(hits.mean() - 0.9) <= COVERAGE_OFF or chance >= LEAST_CHANCE:
         return ""
-    exact = comparison.likelihood in GAUSSIAN and comparison.data.blocks is None
-    remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
-    return f"{'too narrow' if hits.mean() < 0.9 else 'too wide'}{remedy}"
+    return "too narrow" if hits.mean() < 0.9 else "too wide"
 
 
 def _missed(comparison: Comparison) -> str:
@@ -608,18 +653,37 @@ def ranking(comparison: Comparison) -> str:
 
 
 def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
-    """Describe why a model is saved instead of the default."""
+    """Describe why a model is saved instead of the default.
+
+    :param way: "below" or "above", whichever is better.
+    :param lowest: The model with the best score.
+    """
     best = str(comparison.best)
     metric = comparison.metrics[0]
+    better = better_than_default(comparison)
+    if not better:  # another model was put in the place of the chosen one
+        return ""
+    if best not in better:
+        how = _how_default_is_worse(comparison, better[0])
+        if lowest == best:
+            return f", and is saved because {how}"
+        return f" because {how}, and it has the best {metric.heading} of the others"
     change = comparison.difference(best, DEFAULT)
-    if change.clear:
-        clearly = f", clearly {way} {named(DEFAULT)}, and is saved"
-        return clearly if lowest == best else ""
-    by = in_full(-change.mean, metric.form)
-    how = f"{way} {named(DEFAULT)} in every window, by {by} on average"
+    how = f"clearly {way} {named(DEFAULT)}"
+    if not change.clear:
+        by = in_full(-change.mean, metric.form)
+        how = f"{way} {named(DEFAULT)} in every window, by {by} on average"
     if lowest == best:
         return f", {how}, and is saved"
     return f" because it is {how}"
+
+
+def _how_default_is_worse(comparison: Comparison, better: str) -> str:
+    """Describe that another model, which is not saved, is better than the default."""
+    how = "in every window"
+    if comparison.difference(better, DEFAULT).clear:
+        how = "clearly"
+    return f"{named(DEFAULT)} is {how} worse than {better}"
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
@@ -628,7 +692,21 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
     """
     if names := comparison.left_out:
         yield f"The time ran out before these began: {_list(names)}. Raise --minutes."
-    bad = [fit for fit in comparison.fits if fit.failed or not fit.converged]
+    stopped = [fit for fit in comparison.fits if _is_stopped(fit)]
+    if stopped:
+        names = tuple(dict.fromkeys(fit.model for fit in stopped))
+        fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
+        yield (
+            f"{_list_models(names)}: the time limit ended {len(stopped)} of {fits}"
+            f" before step {FEWEST_STEPS}, so the scores do not show how good"
+            f" {'these models are' if len(names) > 1 else 'this model is'} (t in the"
+            " table). Raise --minutes."
+        )
+    bad = [
+        fit
+        for fit in comparison.fits
+        if (fit.failed or not fit.converged) and not _is_stopped(fit)
+    ]
     for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
         models = [
             fit.model for fit in bad if (fit.failed, fit.message) == (failed, why)
@@ -740,6 +818,29 @@ def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list
     for share, y in zip(shares, comparison.data.targets):
         what = f"variance of '{y.name}' is explained"
         yield share, what, formula(comparison.data.X, y)
+
+
+def more_parts(comparison: Comparison) -> str:
+    """Describe how to tell models apart that a few parts do not tell apart."""
+    word, wanted, _ = comparison.settings.parts()
+    count = len({fit.part for fit in comparison.fits})
+    verdicts = summarise(comparison)["verdict"]
+    unclear = [str(name) for name in verdicts.index[verdicts == NOT_TOLD_APART]]
+    if not unclear or not 1 < count < ENOUGH_PARTS:
+        return ""
+    option = "splits" if comparison.settings.splits else "folds"
+    remedy = f"--{option} {ENOUGH_PARTS} (in Python {option}={ENOUGH_PARTS})"
+    if wanted > count:  # the table is too short for the windows that were wanted
+        remedy = "A longer table"
+        if comparison.left_out:
+            remedy = f"More {word}s, for which --minutes was too short,"
+    best = str(comparison.best)
+    limit = comparison.difference(unclear[0], best).limit
+    return (
+        f"{counted(count, word)} are few to tell the models marked ? apart from"
+        f" {named(best)}: a difference is clear only above {limit:.1f} standard"
+        f" errors. {remedy} or more rows would show more differences."
+    )
 
 
 def together_or_separate(comparison: Comparison) -> str:

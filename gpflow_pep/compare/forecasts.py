@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 #: length of the window.
 FEWEST_BEFORE = 12
 LENGTHS_BEFORE = 2
+#: The largest number of dates below a picture for each inch of its width. With 2.5 the
+#: labels of months and years touch.
+TICKS_PER_INCH = 1.5
 #: How dark each band is, by the percentage that it contains.
 SHADES = {90: 0.16, 50: 0.32}
 
@@ -85,8 +88,10 @@ def draw_forecast(forecast: Forecast, axes: "Axes") -> None:
     axes.plot(times, window["true"], "o", color=canvas.INK, markersize=3, label="truth")
     axes.set(ylabel=forecast.name)
     if np.issubdtype(times.dtype, np.datetime64):
-        from matplotlib.dates import ConciseDateFormatter
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        locator = axes.xaxis.get_major_locator()
+        most = int(TICKS_PER_INCH * axes.get_figure().get_figwidth())
+        locator = AutoDateLocator(minticks=2, maxticks=most)
+        axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
     canvas.legend_on_top(axes, columns=5)

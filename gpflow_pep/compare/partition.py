@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn import model_selection
 
-from ..engine.refusals import counted, refusal
+from ..engine.refusals import counted, refusal, with_suggestion
 from ..tables.cleaning import Cleaned, clean
 from ..tables.conventions import MIN_ROWS
 from ..tables.dates import FORMS, as_month_with_point, may_be_months
@@ -84,7 +84,8 @@ def clean_for(
         name not in table.columns or name in np.atleast_1d(target)
     ):
         expected = f"a column other than the target among {listed(table.columns)}"
-        raise refusal(setting, repr(name), expected, "Check the name.")
+        remedy = with_suggestion("Check the name.", [name], table.columns)
+        raise refusal(setting, repr(name), expected, remedy)
     data = clean(frame, target, **cleaning, limits=settings.likelihood == "tobit")
     if name is None:
         texts = _unused_columns(
@@ -137,9 +138,8 @@ def _check_order(data: Cleaned, settings: Settings) -> None:
         foreign = [name for name in settings.order if name not in classes]
         if foreign:
             expected = f"classes of '{data.y.name}': {listed(classes)}"
-            raise refusal(
-                "order", listed(foreign), expected, "Leave out other classes."
-            )
+            remedy = with_suggestion("Leave out other classes.", foreign, classes)
+            raise refusal("order", listed(foreign), expected, remedy)
         return
     places = order_of_labels(classes)
     if places is None:
@@ -255,12 +255,16 @@ def _unused_columns(
     if groups:
         groups = sorted(groups)
         _, minus_number, name = groups[0]
+        flag = _flag("group_column", name, -minus_number, settings)
+        remedy = f"the scores are too optimistic: run the same command with {flag}"
+        remedy += " instead of --time-column"
+        if not times:
+            remedy = f"{run} {flag}"
         columns = "Column" if len(groups) == 1 else "Columns"
         yield (
             f"{columns} {listed(name for *_, name in groups)} may identify groups of"
             f" rows, {random} rows of one '{name}' belong together, and new rows come"
-            f" from other ones, {run}"
-            f" {_flag('group_column', name, -minus_number, settings)}."
+            f" from other ones, {remedy}."
         )
 
 

@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -55,7 +56,13 @@ def default_jobs(num_rows: int, num_fits: int) -> int:
 def fits_in_processes(jobs: int) -> Iterator[None]:
     """Load TensorFlow, and let joblib run fits in this number of other processes. With
     1 they run in this process.
+
+    :raises ModuleNotFoundError: If TensorFlow or GPflow is not installed. No process
+        has begun then.
     """
+    for name in ("tensorflow", "gpflow"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     if jobs == 1:
         _load()
         yield

@@ -106,7 +106,8 @@ def _write_model(directory: Path, comparison: Comparison, command: str) -> list[
     promised: list[dict[str, Any]] = []
     if model is not None:
         targets = [str(column.name) for column in comparison.data.targets]
-        promised = promised_scores(latest_rows(comparison), targets)
+        times = comparison.settings.time_column
+        promised = promised_scores(latest_rows(comparison), targets, times)
         card = model_card(comparison, command)
         written.append(directory / "model")
         save_estimator(written[-1], model, card=card, promised=promised)

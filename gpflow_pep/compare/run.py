@@ -300,13 +300,16 @@ def _compare(
     comparison = replace(comparison, best=best, model=final.pipeline, final=final.fit)
     if not settings.details:
         return comparison
-    if budget.is_over():  # the curve already has its last point, on all rows
-        if fractions:
-            left_out += ("the learning curve",)
-        reports.done = reports.done + len(fractions)
-        fractions = []
-    more = run([Trial(best, 1, fraction) for fraction in fractions])
-    learning = [*more.values(), outcomes[Trial(best, 1)]]
+    curve = [Trial(best, 1, fraction) for fraction in fractions]
+    # If a fit was left out, there is no time for a curve.
+    waiting = [] if left_out else curve
+    reports.done += len(curve) - len(waiting)
+    more = run(waiting, are_optional=True).values()
+    points = [outcome for outcome in more if outcome.fit.message != NOT_BEGUN]
+    if len(points) < len(curve):
+        left_out += (f"{'the rest of ' if points else ''}the learning curve",)
+    # On all rows of the first part, the model is trained already.
+    learning = [*points, outcomes[Trial(best, 1)]]
     reports(IMPORTANCE, is_fit=False)
     deadline = max(budget.end + share, time.perf_counter() + LEAST_SECONDS)
     with warnings_named(f"{best}, {IMPORTANCE}"):
@@ -410,27 +413,35 @@ def _details(
 
 
 def best_of(comparison: Comparison) -> str | None:
-    """Find the model to save. It is the default, unless other models are clearly better
-    by the decisive score or better in every window; then it is the one of these with
-    the lowest mean loss. Models that failed in a part are left out.
+    """Find the model to save. It is the default, unless another model is better than
+    the default by :func:`better_than_default`; then it is the one of the other models
+    with the lowest mean loss. Models that failed in a part are left out.
+
+    The scores of a model that is chosen on these rows are slightly optimistic there.
+    None if every model failed in a part.
+    """
+    losses = comparison.losses
+    others = [name for name in losses if name != DEFAULT]
+    if DEFAULT in losses and not better_than_default(comparison):
+        return DEFAULT
+    return min(others, key=losses.__getitem__, default=None)
+
+
+def better_than_default(comparison: Comparison) -> list[str]:
+    """List the models that may be saved and are clearly better than the default by the
+    decisive score, or better in every window.
 
     A difference is clear if it is more standard errors than chance gives, see
     :class:`~gpflow_pep.compare.losses.Difference`; for windows see
-    :func:`wins_each_window`. The scores of a model that is chosen on these rows are
-    slightly optimistic there. None if every model failed in a part.
+    :func:`wins_each_window`.
     """
-    losses = comparison.losses
-    if DEFAULT not in losses:
-        return min(losses, key=losses.__getitem__, default=None)
-    changes = {
-        name: comparison.difference(name, DEFAULT) for name in losses if name != DEFAULT
-    }
-    better = [
+    names = [name for name in comparison.losses if name != DEFAULT]
+    changes = {name: comparison.difference(name, DEFAULT) for name in names}
+    return [
         name
         for name, change in changes.items()
         if (change.mean < 0.0 and change.clear) or wins_each_window(comparison, name)
     ]
-    return min(better, key=losses.__getitem__, default=DEFAULT)
 
 
 def wins_each_window(comparison: Comparison, name: str) -> bool:

@@ -83,16 +83,21 @@ class TimeBudget:
         elif overhead:
             self.overhead[ended.trial.model] = overhead
 
-    def is_over(self) -> bool:
+    def is_over(self, last: str | None = None) -> bool:
         """Whether no further fit begins, because compiling it, and then the model of
         all rows, would take longer than the remaining time.
 
         The estimate is the compilation time of the fit that shared most of its code
         with others. The first fit of a process is not counted.
+
+        :param last: The name of a model that is trained after the model of all rows.
+            Its own compilation time is the estimate.
         """
         known = [*self.overhead.values(), self.overhead_of_first]
-        compiling = min(known) if self.overhead else 0.0
-        return time.perf_counter() + 2.0 * compiling > self.end
+        compiling = 2.0 * min(known) if self.overhead else 0.0
+        if last in self.overhead:
+            compiling = self.overhead[last]
+        return time.perf_counter() + compiling > self.end
 
 
 class Reports:
@@ -113,7 +118,11 @@ class Reports:
 
 
 def run_trials(
-    trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, reports: Reports
+    trials: Trials,
+    waiting: Sequence[Trial],
+    budget: TimeBudget,
+    reports: Reports,
+    are_optional: bool = False,
 ) -> dict[Trial, Outcome]:
     """Run trials as ``joblib.parallel_config`` is set; by default in this process, one
     after another.
@@ -121,13 +130,18 @@ def run_trials(
     If a process was lost, its fits run in this process. Errors of a callback are
     raised. No fit begins when the time is over, unless no fit has begun whose model may
     be saved.
+
+    :param are_optional: Whether these trials come after the model of all rows. No one
+        of them begins when the time is over.
     """
     outcomes: dict[Trial, Outcome] = {}
     waiting_trials = list(waiting)
     while waiting_trials:
         num_before = len(outcomes)
         try:
-            _run_in_time(trials, waiting_trials, budget, reports, outcomes)
+            _run_in_time(
+                trials, waiting_trials, budget, reports, outcomes, are_optional
+            )
         except BrokenProcessPool:
             warnings.warn(
                 "A process that trained fits has ended; perhaps it ran out of memory."
@@ -138,7 +152,9 @@ def run_trials(
             budget.at_once = 1
             waiting_trials = [trial for trial in waiting if trial not in outcomes]
             with joblib.parallel_config(n_jobs=1):
-                return outcomes | run_trials(trials, waiting_trials, budget, reports)
+                return outcomes | run_trials(
+                    trials, waiting_trials, budget, reports, are_optional
+                )
         waiting_trials = [trial for trial in waiting if trial not in outcomes]
         if len(outcomes) == num_before:
             break
@@ -156,6 +172,7 @@ def _run_in_time(
     budget: TimeBudget,
     reports: Reports,
     outcomes: dict[Trial, Outcome],
+    are_optional: bool,
 ) -> None:
     """Run trials in their order until there is no time for the next one, and add their
     outcomes.
@@ -168,7 +185,7 @@ def _run_in_time(
     of_threads = os.getpid() if joblib.effective_n_jobs(None) > 1 else None
 
     def tasks() -> Iterator[Any]:
-        for trial, seconds in _begin(trials, waiting, budget, has_choice):
+        for trial, seconds in _begin(trials, waiting, budget, has_choice, are_optional):
             with budget.lock:
                 called[trial] = time.perf_counter()
                 try:
@@ -199,12 +216,17 @@ def _run_in_time(
 
 
 def _begin(
-    trials: Trials, waiting: Sequence[Trial], budget: TimeBudget, has_choice: bool
+    trials: Trials,
+    waiting: Sequence[Trial],
+    budget: TimeBudget,
+    has_choice: bool,
+    are_optional: bool,
 ) -> Iterator[tuple[Trial, float]]:
     """Yield the trials for which there is time, in their order, and the seconds of
     each.
 
     :param has_choice: Whether a model that may be saved has been trained.
+    :param are_optional: As in :func:`run_trials`.
     """
     trivial = TRIVIAL[trials.data.kind]
     is_over = False
@@ -212,7 +234,10 @@ def _begin(
         with budget.lock:
             # A later trial does not begin before an earlier one, because models can be
             # compared on a part only if all of them were trained there.
-            is_over = is_over or (has_choice and budget.is_over())
+            if are_optional:
+                is_over = is_over or budget.is_over(last=trial.model)
+            elif has_choice:
+                is_over = is_over or budget.is_over()
             if trial.model == trivial:
                 seconds = 0.0
             elif is_over:

@@ -74,15 +74,17 @@ class Moved(NamedTuple):
 
 
 def promised_scores(
-    held_out: pd.DataFrame, targets: Sequence[str]
+    held_out: pd.DataFrame, targets: Sequence[str], time_column: str | None = None
 ) -> list[dict[str, Any]]:
     """Compute the scores that a model promises, in a form for JSON.
 
     :param held_out: The predictions of held-out rows, as
         :func:`~gpflow_pep.compare.scores.held_out` gives them, and their "part".
     :param targets: The names of the targets.
-    :return: A dictionary for each target: "target" is its name, and "scores" has the
-        :class:`Score` of each metric that is a mean over rows.
+    :param time_column: The column by which the rows were later than training rows.
+    :return: A dictionary for each target: "target" is its name, "scores" has the
+        :class:`Score` of each metric that is a mean over rows, and "time_column" has
+        the name of the time column, if there is one.
     """
     promised = []
     for name in targets:
@@ -91,7 +93,10 @@ def promised_scores(
             rows = held_out[held_out["target"] == name].drop(columns="target")
         scores = scores_of_rows(rows)
         known = {key: list(s) for key, s in scores.items() if np.isfinite(s).all()}
-        promised.append({"target": name, "scores": known})
+        entry = {"target": name, "scores": known}
+        if time_column is not None:
+            entry["time_column"] = time_column
+        promised.append(entry)
     return promised
 
 
@@ -317,16 +322,20 @@ def _predicted_numbers(
     return tables
 
 
-def moved_columns(ready: Prepared) -> list[Moved]:
+def moved_columns(ready: Prepared, time_column: str | None = None) -> list[Moved]:
     """Find the columns whose mean has moved, or that have unusual cells.
 
     :param ready: The rows, as :func:`~gpflow_pep.compare.predicting.prepared` reads
         them.
+    :param time_column: The column of times of a forecast. It is left out, because the
+        rows of a forecast are always later than training rows.
     """
     encoder = ready.encoder
     encodings = encoder.encodings_
     moved = []
     for name, column in ready.cells.items():
+        if name == time_column:
+            continue
         kind = encoder.formats[name].kind
         learnt = encodings[name]
         unusual = unusual_in(column, kind, learnt)

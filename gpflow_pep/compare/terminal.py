@@ -14,9 +14,11 @@ from ..engine.refusals import counted
 from .findings import (
     AS_GOOD,
     BETTER,
+    FEWEST_STEPS,
     NOT_TOLD_APART,
     SAVED,
     SMALL,
+    STOPPED,
     UNSTABLE,
     WORSE,
     summarise,
@@ -32,9 +34,13 @@ MARKS = {
     WORSE: "",
     NOT_TOLD_APART: "?",
     UNSTABLE: "!",
+    STOPPED: "t",
     "": "",
 }
-KEY = "* saved; ~ about as good; + clearly better; ? not told apart; ! unstable"
+KEY = (
+    "* saved; ~ about as good; + clearly better; ? not told apart; ! unstable; t too"
+    " little time"
+)
 
 
 class WordTable(NamedTuple):
@@ -171,7 +177,8 @@ def legend(comparison: Comparison) -> str:
         small = f"{SMALL:g} nats and {small}"
     text += (
         f" ~: the {score} is neither clearly better nor clearly worse than for *, and"
-        f" the standard error of the difference is at most {small}. ?: the standard"
-        " error is larger. No mark: clearly worse."
+        f" the difference and its standard error are at most {small}. ?: one of both is"
+        " larger, or a constant is as good. No mark: clearly worse."
     )
-    return f"{text} !: far worse in one {part} than in the others."
+    text += f" !: far worse in one {part} than in the others."
+    return f"{text} t: the time limit ended a fit before step {FEWEST_STEPS}."

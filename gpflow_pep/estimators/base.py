@@ -322,6 +322,12 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         is cut (:class:`~gpflow_pep.distributions.YeoJohnson`), in a component with a
         weight of at least .2 or with the largest weight.
 
+        This is not the range of the training rows: if the lengthscale of an input is
+        long, as for a nearly straight line, rows at several times the largest input can
+        still be correlated with training rows, and are not far. Their predictions have
+        a larger standard deviation. :meth:`Scorer.unusual
+        <gpflow_pep.scoring.Scorer.unusual>` lists the cells outside of the range.
+
         :param X: Inputs, [N, D].
         :raises ValueError: If the columns differ from the columns in training.
         """

@@ -169,6 +169,10 @@ class Scorer:
         has almost no information on it
         (:func:`~gpflow_pep.scoring.components.far_rows`), or if an input is cut
         (:class:`~gpflow_pep.distributions.YeoJohnson`).
+
+        If the lengthscale of an input is long, rows outside of the range of training
+        can still be correlated with training rows, and are not far; :meth:`unusual`
+        lists them.
         """
         X = self._inputs(X)
         return far_by_components(self._weights, lambda k: self._models[k].far_rows(X))

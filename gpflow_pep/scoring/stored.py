@@ -8,6 +8,7 @@ of its pipeline.
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Mapping
 from os import PathLike
@@ -28,7 +29,7 @@ from ..engine.files import (
     replaced_folder,
     undamaged,
 )
-from ..engine.refusals import refusal
+from ..engine.refusals import did_you_mean, refusal, similar
 
 ARRAYS = "arrays.npz"
 PIPELINE = "pipeline.skops"
@@ -133,9 +134,12 @@ def description_of(folder: str | PathLike[str]) -> dict[str, Any]:
     for name in FILES:
         if (folder / name).is_file():
             return _described(folder, name)
-    expected = f"{' or '.join(FILES)}, which describe a model"
+    got = f"neither {' nor '.join(FILES)}"
+    if not folder.is_dir():
+        got = "a file" if folder.exists() else "no such folder"
+    expected = f"a folder with {' or '.join(FILES)}, which describe a model"
     remedy = _did_you_mean(folder, *FILES) or remedy
-    raise refusal(str(folder), f"neither {' nor '.join(FILES)}", expected, remedy)
+    raise refusal(str(folder), got, expected, remedy)
 
 
 def version_of(folder: str | PathLike[str]) -> str:
@@ -167,14 +171,40 @@ def _described(folder: Path, name: str) -> dict[str, Any]:
     return dict(description)
 
 
-def _did_you_mean(folder: Path, *names: str) -> str:
-    """Suggest folders directly above and below that contain a model; empty if there are
-    none.
+def _did_you_mean(path: Path, *names: str) -> str:
+    """Suggest folders that contain a model: the folder of a similar name, or up to two
+    levels below the path, or above it; empty if there are none.
     """
-    above = [folder.parent / name for name in names]
-    below = [path for name in names for path in sorted(folder.glob(f"*/{name}"))]
-    found = [str(path.parent) for path in (*above, *below) if path.is_file()]
-    return f"Did you mean {' or '.join(found)}?" if found else ""
+    found: list[Path] = []
+    for place in _similar_places(path):
+        below = [
+            described
+            for levels in ("", "*/", "*/*/")
+            for name in names
+            for described in sorted(place.glob(f"{levels}{name}"))
+        ]
+        above = [parent / name for parent in place.parents for name in names]
+        found += [other.parent for other in (*below, *above) if other.is_file()]
+    return did_you_mean(dict.fromkeys(found))
+
+
+def _similar_places(path: Path) -> list[Path]:
+    """Return a folder itself, and the folder of a file. If there is neither, correct
+    each part of the path to the names that are there; a part that is not like any name
+    is left out.
+    """
+    if path.is_dir():
+        return [path]
+    if path.exists() or path == path.parent:
+        return [path.parent]
+    parents = _similar_places(path.parent)
+    corrected = [
+        parent / name
+        for parent in parents
+        for name in similar(path.name, os.listdir(parent))
+    ]
+    folders = [place for place in corrected if place.is_dir()]
+    return folders or parents
 
 
 def remedy_of(name: str) -> str:

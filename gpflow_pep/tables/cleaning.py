@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
-from ..engine.refusals import counted, refusal
+from ..engine.refusals import counted, refusal, with_suggestion
 from .conventions import MIN_ROWS, Conventions, given_conventions
 from .encoder import TableEncoder
 from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
@@ -298,7 +298,8 @@ def _check_names(
     unknown = [str(name) for name in names if str(name) not in known]
     if unknown:
         expected = f"{kind} among {listed(known)}"
-        raise refusal(argument, listed(unknown), expected, "Check the names.")
+        remedy = with_suggestion("Check the names.", unknown, known)
+        raise refusal(argument, listed(unknown), expected, remedy)
 
 
 def _read_inputs(
@@ -416,6 +417,7 @@ def _place(table: pd.DataFrame, target: str | int) -> str:
         "Give its name, or its position counted from 0. If these are not your"
         " columns, set --sep or --header."
     )
+    remedy = with_suggestion(remedy, [target], table.columns)
     raise refusal("target", repr(target), expected, remedy)
 
 

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TextIO
 
-from ..engine.refusals import refusal
+from ..engine.refusals import refusal, with_suggestion
 
 _BOMS = {
     b"\xef\xbb\xbf": "utf-8-sig",
@@ -110,9 +110,11 @@ def read_content(path: Path) -> bytes:
         if str(path) == "-":
             content = _content_of(sys.stdin)
         elif not path.exists():
-            raise TableFault(
-                " does not exist, expected a table. Check the name and the folder."
-            )
+            remedy = "Check the name and the folder."
+            if path.parent.is_dir():
+                names = [other.name for other in path.parent.iterdir()]
+                remedy = with_suggestion(remedy, [path.name], names)
+            raise TableFault(f" does not exist, expected a table. {remedy}")
         else:
             content = path.read_bytes()
         for magic, unpack in _UNPACK.items():

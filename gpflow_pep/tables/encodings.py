@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..engine.refusals import refusal
+from ..engine.refusals import refusal, with_suggestion
 from .formats import Format, days, halves, in_marks_of, read_cells
 
 #: Lengths of cycles in days. A cycle is used if the dates cover it twice and have
@@ -84,6 +84,9 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         got += f" among {listed(columns)}"
         expected = f"the columns {listed(names)} once each"
         remedy = "Add or rename columns. Unknown values may be empty."
+        if not twice:
+            others = [name for name in columns if name not in names]
+            remedy = with_suggestion(remedy, absent, others)
         raise refusal("columns", got, expected, remedy)
     foreign = [name for name in columns if name not in names]
     if foreign:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..engine.refusals import refusal
+from ..engine.refusals import refusal, with_suggestion
 from .contents import SAMPLE, TableFault, unreadable
 from .conventions import MARKS, MARKS_IN_WORDS
 from .encodings import listed
@@ -59,7 +59,7 @@ def _choose_sheet(
     if sheet is not None and sheet in sheets:
         return sheet, []
     if sheet is not None:
-        remedy = "Choose one of them (--sheet)."
+        remedy = with_suggestion("Choose one of them (--sheet).", [sheet], sheets)
         raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", remedy)
     filled = [name for name, cells in sheets.items() if not cells.empty]
     if not filled:

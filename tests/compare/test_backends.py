@@ -121,6 +121,26 @@ def test_the_callback_is_called_by_one_thread_at_a_time(jobs: int) -> None:
     assert sum(begins for begins, _ in numbers) == 6
 
 
+def test_nothing_optional_begins_if_it_would_end_too_late() -> None:
+    """The compilation of the saved model alone takes longer than what is left, while
+    another model would still fit.
+    """
+    begun: list[Progress] = []
+    trials: Any = SimpleNamespace(
+        data=SimpleNamespace(kind="numbers"),
+        run=lambda trial, seconds: pytest.fail("trained"),
+        not_begun=lambda trial: trial,
+        label=str,
+    )
+    budget = schedule.TimeBudget(60.0, len(TRIALS))
+    budget.overhead = {TRIALS[0].model: 90.0, "another": 1.0}
+    reports = schedule.Reports(begun.append, len(TRIALS))
+    assert not budget.is_over()
+    done = schedule.run_trials(trials, TRIALS, budget, reports, are_optional=True)
+    assert list(done) == TRIALS and not begun
+    assert (budget.fits, reports.done) == (0, len(TRIALS))
+
+
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("at_end", [True, False])
 def test_what_a_callback_raises_is_raised(jobs: int, at_end: bool) -> None:
@@ -169,14 +189,14 @@ def test_fits_of_a_process_that_was_lost_are_run_here(
 
 def test_warnings_are_recorded_with_the_fit_but_not_in_threads() -> None:
     def do(trial: Trial, seconds: float) -> Outcome:
-        warnings.warn(f"part {trial.part}", RuntimeWarning, stacklevel=1)
+        warnings.warn(f"part {trial.part}", UserWarning, stacklevel=1)
         return Outcome(Fit(trial.model, trial.part, {}, 0.0, 0.0, 1, True, ""), None)
 
     trials: Any = SimpleNamespace(run=do)
     for of_threads in (None, os.getpid() + 1):
         ended = process.run_trial(trials, of_threads, TRIALS[0], 3.0)
         assert ended.outcome.fit.warnings == ("part 1",)
-    with pytest.warns(RuntimeWarning, match="part 1"):
+    with pytest.warns(UserWarning, match="part 1"):
         ended = process.run_trial(trials, os.getpid(), TRIALS[0], 3.0)
     assert ended.outcome.fit.warnings == ()
 

@@ -171,7 +171,7 @@ NO_DEVICE = pytest.mark.skipif(
         (
             "{out}/model rows.csv --out p.csv --keep price",
             2,
-            "no column 'price' to keep",
+            "--keep: got 'price', which is not a column of rows.csv",
         ),
         ("{out}/scorer rows.csv --out p.csv --keep mean", 2, "already"),
         (
@@ -189,7 +189,22 @@ NO_DEVICE = pytest.mark.skipif(
             2,
             "columns: got no column 'kind' among 'time', 'load'",
         ),
+        ("{out}/model rows.csv --out p.csv --keep Load", 2, "Did you mean 'load'?"),
         (". rows.csv --out p.csv", 2, "model.json"),
+        ("{out}/modle rows.csv --out p.csv", 2, "Did you mean {out}/model?"),
+        ("{out}/scorr rows.csv --out p.csv", 2, "Did you mean {out}/scorer?"),
+        (
+            "{out}/report.html rows.csv --out p.csv",
+            2,
+            "got a file, expected a folder with model.json or scorer.json, which"
+            " describe a model. Did you mean {out}/model or {out}/scorer?",
+        ),
+        (
+            "{out}/scorer/scorer.json rows.csv --out p.csv",
+            2,
+            "Did you mean {out}/scorer?",
+        ),
+        ("{out}/model row.csv --out p.csv", 2, "Did you mean 'rows.csv'?"),
         (
             "{out}/scorer rows.csv --out rows.csv",
             2,
@@ -235,7 +250,8 @@ def test_predictions_that_cannot_be_made(
     assert result.exit_code == code and isinstance(result.exception, SystemExit), (
         result.output
     )
-    assert message in result.stderr.splitlines()[-1] and contents(tmp_path) == before
+    expected = message.format(out=from_csv.out)
+    assert expected in result.stderr.splitlines()[-1] and contents(tmp_path) == before
 
 
 def test_an_earlier_run_alone_is_replaced(
@@ -489,6 +505,11 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             "{data} --target load --target load",
             "one column, or several distinct columns",
         ),
+        ("{data} --target Load", "Did you mean 'load'?"),
+        ("{data} --target laod", "Did you mean 'load'?"),
+        ("{data} --target load --drop Time", "Did you mean 'time'?"),
+        ("{data} --target load --time-column tiem", "Did you mean 'time'?"),
+        ("{data} --target load --group-column Load.", "Did you mean 'load'?"),
         ("nowhere.csv --target load", "nowhere.csv does not exist, expected a table"),
         ("limits.csv --target y", "Pass --likelihood tobit"),
         ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),

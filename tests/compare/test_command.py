@@ -133,3 +133,75 @@ def test_what_is_written_predicts(kind: str, tmp_path: Path) -> None:
             assert_allclose(means, expected, rtol=1e-8)
             sd = found.filter(regex="^sd").to_numpy().reshape(expected.shape)
             assert_allclose(sd, model.predict(known, return_std=True)[1], rtol=1e-7)
+
+
+def monthly() -> pd.DataFrame:
+    """Sales of 40 months that grow, with a season."""
+    rng = np.random.default_rng(0)
+    months = pd.date_range("2021-01-01", periods=40, freq="MS")
+    season = np.sin(2.0 * np.pi * np.arange(40) / 12.0)
+    sales = 100.0 + np.arange(40) + 10.0 * season + rng.standard_normal(40)
+    price = np.round(rng.uniform(1.0, 2.0, 40), 2)
+    return pd.DataFrame(
+        {"month": months.strftime("%b %Y"), "price": price, "sales": np.round(sales, 2)}
+    )
+
+
+def patients() -> pd.DataFrame:
+    """Twelve people with four visits each."""
+    rng = np.random.default_rng(1)
+    person = np.repeat(np.arange(12), 4)
+    dose = np.round(rng.uniform(0.0, 3.0, 48), 2)
+    answer = np.sin(dose) + 0.5 * rng.standard_normal(12)[person]
+    return pd.DataFrame(
+        {
+            "person": np.char.add("P", person.astype(str)),
+            "dose": dose,
+            "answer": np.round(answer + 0.1 * rng.standard_normal(48), 3),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "target", "options", "new"),
+    [
+        pytest.param(
+            monthly(),
+            "sales",
+            "--time-column month --horizon 3 --splits 2",
+            pd.DataFrame({"month": ["May 2024", "Jun 2024"], "price": [1.2, 1.4]}),
+            id="a forecast of months",
+        ),
+        pytest.param(
+            patients(),
+            "answer",
+            "--group-column person --folds 2",
+            pd.DataFrame({"dose": [0.5, 1.5]}),
+            id="groups",
+        ),
+    ],
+)
+def test_time_and_groups_from_a_table_to_predictions(
+    table: pd.DataFrame, target: str, options: str, new: pd.DataFrame, tmp_path: Path
+) -> None:
+    """Several targets are one of the kinds above."""
+    table.to_csv(tmp_path / "data.csv", index=False)
+    new.to_csv(tmp_path / "new.csv", index=False)
+    options += " --alphas 0.5 --inducing 5 --max-iterations 5 --no-details --jobs 1"
+    paths = tmp_path / "data.csv", "--out", tmp_path / "out"
+    result = run("compare", *paths, "--target", target, *options.split())
+    assert result.exit_code == 0, result.output
+    folder = tmp_path / "out" / "model"
+    result = run(
+        "predict", folder, tmp_path / "new.csv", "--out", tmp_path / "predictions.csv"
+    )
+    assert result.exit_code == 0, result.output
+    found = pd.read_csv(tmp_path / "predictions.csv")
+    mean = found.filter(regex="^mean").to_numpy()[:, 0]
+    sd = found.filter(regex="^sd").to_numpy()[:, 0]
+    assert len(found) == 2 and np.isfinite(mean).all() and (sd > 0.0).all()
+    # Better than the mean of all rows would be.
+    if target == "sales":
+        assert abs(mean - (140.0 + 10.0 * np.sin(2.0 * np.pi * 4.5 / 12.0))).max() < 15
+    else:
+        assert abs(mean - np.sin([0.5, 1.5])).max() < 0.6

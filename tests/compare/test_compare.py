@@ -476,7 +476,7 @@ def test_no_fit_begins_after_the_end(
     assert not any(each.fit is not None and each.fit.failed for each in shown)
     assert "standard error over 1 fold" in legend(comparison)
     told = "".join(kind + text for kind, text in findings(comparison))
-    assert "Do not use it yet: the time ran out" in told
+    assert "Do not use it yet: in 1 of 1 fold the time ran out" in told
     assert "the learning curve. Raise --minutes" in told
     assert "most important of" not in told  # there is one input
 

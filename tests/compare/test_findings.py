@@ -197,7 +197,10 @@ def test_the_best_and_what_is_about_as_good() -> None:
         (-0.3, 0.1, 2.0, "+"),
         (0.02, 0.05, 2.0, "~"),
         (-0.02, 0.05, 2.0, "~"),
-        (0.1, 0.049, 2.0, "~"),  # more than an error, and not clear
+        (0.1, 0.049, 2.0, "?"),  # the difference itself is more than .05 nats
+        (-0.1, 0.049, 2.0, "?"),
+        (0.05, 0.049, 2.0, "~"),
+        (0.04, 0.02, 0.3, "?"),  # the difference is more than a tenth of the gain
         (0.02, 0.051, 2.0, "?"),  # more than .05 nats
         (0.0, 1.5, 2.0, "?"),
         (0.02, 0.05, 0.3, "?"),  # more than a tenth of the gain
@@ -242,7 +245,8 @@ def test_marks_of_what_is_as_good(
     table = word_tables(replace(comparison, settings=Settings()))[0]
     assert table.rows["alpha 0"][0] == mark and table.rows["default"][0] == "*"
     assert comparison.difference("alpha 0", "default").clear == clear
-    assert "at most 0.05 nats and a tenth of the gain over a constant" in table.caption
+    caption = "the difference and its standard error are at most 0.05 nats and a tenth"
+    assert f"{caption} of the gain over a constant" in table.caption
     assert "~ about as good; + clearly better; ? not told apart" in table.title
 
 
@@ -264,7 +268,65 @@ def test_noise_makes_no_model_as_good_and_none_that_a_constant_beats() -> None:
     assert "about as good" not in ranking(made(scores))
 
 
+def test_two_folds_do_not_make_a_worse_model_as_good() -> None:
+    """An exact GP of 6.516 ± .014 beside 6.288, which is not clear in two folds."""
+    scores = {
+        "mean": [8.03, 8.14],
+        "exact GP": [6.49, 6.542],
+        "default": [6.288, 6.2885],
+    }
+    comparison = replace(made(scores), settings=Settings(folds=2))
+    assert summarise(comparison)["verdict"]["exact GP"] == "not told apart"
+    assert "about as good" not in ranking(comparison)
+    (advice,) = texts(comparison, "advice")
+    assert advice == (
+        "2 folds are few to tell the models marked ? apart from the default model: a"
+        " difference is clear only above 12.7 standard errors. --folds 5 (in Python"
+        " folds=5) or more rows would show more differences."
+    )
+
+
+@pytest.mark.parametrize(
+    "settings, left_out, remedy",
+    [
+        (Settings(splits=2), (), "--splits 5 (in Python splits=5) or more rows"),
+        (Settings(folds=4), ("fold 3 of 4", "fold 4 of 4"), "More folds, for which"),
+        (Settings(time_column="time", folds=4), (), "A longer table or more rows"),
+    ],
+)
+def test_what_tells_models_apart(settings: Any, left_out: Any, remedy: str) -> None:
+    scores = {"mean": [8.0, 8.1], "default": [6.0, 6.0], "alpha 0": [6.1, 6.5]}
+    comparison = replace(made(scores), settings=settings, left_out=left_out)
+    assert remedy in texts_of.more_parts(comparison)
+    same = {"mean": [8.0, 8.0], "default": [6.0, 6.0], "alpha 0": [6.01, 6.02]}
+    assert not texts_of.more_parts(replace(made(same), settings=settings))
+    five = {name: [6.0, 6.5, 6.0, 7.0, 8.0] for name in scores}
+    five["default"] = [6.0] * 5
+    assert not texts_of.more_parts(made(five))
+
+
 WINDOWS = Settings(time_column="time", folds=4)
+
+
+def test_the_best_is_saved_if_another_model_refutes_the_default() -> None:
+    """The table of a forecast in two windows: alpha 1 is clearly below the default by
+    luck, alpha 0 is best."""
+    scores = {
+        "mean": [8.08, 8.18],
+        "default": [7.41, 8.38],
+        "alpha 0": [6.49, 6.94],
+        "alpha 1": [6.52, 7.42],
+    }
+    comparison = replace(made(scores), settings=WINDOWS)
+    assert comparison.difference("alpha 1", "default").clear
+    assert not comparison.difference("alpha 0", "default").clear
+    assert best_of(comparison) == "alpha 0"
+    text = "is saved because the default model is clearly worse than alpha 1."
+    saved = replace(comparison, best="alpha 0")
+    assert ranking(saved) == f"alpha 0 has the lowest NLPD, and {text}"
+    linear = {"linear": [5.0, 5.1], **scores}
+    saved = replace(made(linear), settings=WINDOWS, best="alpha 0")
+    assert "which is saved because the default model is clearly worse" in ranking(saved)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +451,8 @@ def test_a_constant_that_is_better_is_not_passed_over() -> None:
     assert usable_for(comparison) == text
 
 
-LATE = {"converged": False, "message": "The time ran out."}
+LATE = {"converged": False, "message": "The time ran out.", "iterations": 70}
+STOPPED = {**LATE, "iterations": 1}
 REFUSED = {"scores": FAILED, "converged": False, "message": "it was too hard"}
 
 
@@ -633,6 +696,22 @@ def test_intervals_that_are_wrong_are_loud(factor: float, kind: str) -> None:
     )
 
 
+def test_intervals_that_were_wrong_in_earlier_windows_are_not_recommended() -> None:
+    """88% of the latest window, and 79% of both."""
+    rng = np.random.default_rng(0)
+    mean = 6.0 * rng.standard_normal(216)
+    error = np.where(np.arange(216) % 108 < [[95], [74]], 1.0, 2.0).reshape(2, 216)
+    error = np.r_[error[0, :108], error[1, 108:]]
+    comparison = numbers(true=mean + error, mean=mean)
+    table = comparison.held_out["alpha 0"].assign(part=np.repeat([1, 2], 108))
+    comparison.held_out["alpha 0"] = table
+    comparison = replace(comparison, settings=Settings(time_column="time", folds=2))
+    assert usable_for(comparison) == (
+        "Use its means. Its intervals are too narrow in earlier windows (they contain"
+        " 78% of the targets of all windows)."
+    )
+
+
 def test_intervals_of_counts_may_hold_more() -> None:
     comparison = numbers(true=np.zeros(100), mean=np.zeros(100))
     assert texts_of.width_of_intervals(comparison)
@@ -703,6 +782,30 @@ def test_a_model_of_few_steps_is_not_that_of_the_scores() -> None:
         assert (
             "the time ran out after 3 of about 7 steps of its training" in text
         ) == said
+
+
+def test_a_model_that_hardly_began_is_marked() -> None:
+    """One step of the default in 30 seconds, and no step in one of four folds."""
+    default = [score + 0.6 for score in NOISY]
+    scores = {"mean": WORSE, "default": default, "alpha 0": NOISY}
+    comparison = made(scores, default=STOPPED)
+    assert comparison.best == "alpha 0"
+    assert word_tables(comparison)[0].rows["default"][0] == "t"
+    assert "t too little time" in word_tables(comparison)[0].title
+    warnings = texts(comparison, "warning")
+    assert warnings == [
+        "The default model: the time limit ended 4 of 4 fits before step 10, so the"
+        " scores do not show how good this model is (t in the table). Raise --minutes."
+    ]
+    assert "Do not use it yet" not in usable_for(comparison)
+    saved = replace(comparison, best="default")
+    assert word_tables(saved)[0].rows["default"][0] == "*"
+    assert usable_for(saved) == (
+        "Do not use it yet: in 4 of 4 folds the time ran out after at most 1 step of"
+        " its training. Raise --minutes."
+    )
+    ten = {**STOPPED, "iterations": 10}
+    assert "t" not in word_tables(made(scores, default=ten))[0].rows["default"][0]
 
 
 def test_the_headline_and_the_table_have_the_same_numbers() -> None:

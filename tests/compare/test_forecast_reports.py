@@ -3,7 +3,8 @@ pictures over time, and draws of a total.
 """
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,12 @@ from sklearn.dummy import DummyRegressor
 
 from gpflow_pep.compare import Comparison, Settings, compare, figures
 from gpflow_pep.compare.findings import quality
-from gpflow_pep.compare.forecasts import draw_forecast, latest_forecasts
+from gpflow_pep.compare.forecasts import (
+    SHADES,
+    Forecast,
+    draw_forecast,
+    latest_forecasts,
+)
 from gpflow_pep.compare.losses import RELATIVE
 from gpflow_pep.compare.page import page
 from gpflow_pep.compare.partition import clean_for
@@ -226,10 +232,35 @@ def test_the_latest_window_over_time() -> None:
     lines = {line.get_label(): line for line in figure.axes[0].lines}
     assert_allclose(lines["truth"].get_ydata(), own["2025-04":])
     text = page(comparison, {"forecast": [b"PNG"]}, command="", folder=Path())
-    assert "The latest window: the median and the central 50% and 90% intervals" in text
+    caption = "sold, west: the latest window. The median and the central 50% and 90%"
+    assert caption in text
+    another = figures.pictures(comparison)["forecast_2"].caption
+    assert another.endswith(": the latest window, drawn in the same way.")
     assert "<th>lower_50</th>" not in text
     at_random = replace(comparison, settings=Settings())
     assert "forecast" not in figures.pictures(at_random)
+
+
+@pytest.mark.parametrize("width", [figures.WIDTH, figures.WHOLE])
+@pytest.mark.parametrize("freq", ["h", "D", "W", "MS", "QS"])
+def test_labels_of_times_do_not_touch(width: float, freq: str) -> None:
+    """27 times from February 2023."""
+    times = pd.date_range("2023-02-01", periods=27, freq=freq)
+    before = pd.Series(np.arange(18.0), times[:18])
+    names = [
+        "true",
+        "median",
+        *(f"{e}_{p}" for e in ("lower", "upper") for p in SHADES),
+    ]
+    window = pd.DataFrame({name: np.arange(9.0) for name in names}, times[18:])
+    forecast = Forecast("sold", before, window)
+    figure = figures.Picture(partial(draw_forecast, forecast), "", "").figure(width)
+    figure.canvas.draw()
+    labels = [t for t in figure.axes[0].get_xticklabels() if t.get_text()]
+    boxes = [label.get_window_extent() for label in labels]
+    boxes = [box for box in boxes if box.x0 >= 0.0]
+    gaps = [after.x0 - box.x1 for box, after in pairwise(boxes)]
+    assert len(boxes) >= 2 and min(gaps) > 4.0
 
 
 def test_a_window_of_one_time_has_bands() -> None:

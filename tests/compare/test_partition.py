@@ -530,12 +530,13 @@ def test_unused_columns_are_named_with_the_command(
         visits(**changes), "size", Settings(**options), "gpflow-pep compare a.csv"
     )
     for warning, flag in zip(data.warnings, flags, strict=True):
-        words = (
-            "held out at random. If ",
-            "too optimistic: run gpflow-pep compare a.csv --",
-            flag,
-        )
+        words = ("held out at random. If ", "too optimistic: run ", flag)
         assert all(word in warning for word in words)
+    # The whole command is in one of them.
+    texts = "".join(data.warnings)
+    assert texts.count("run gpflow-pep compare a.csv --") == bool(flags)
+    both = "run the same command with --group-column"
+    assert texts.count(both) == max(len(flags) - 1, 0)
 
 
 def test_names_of_the_groups_are_no_inputs_and_footers_no_rows() -> None:
@@ -646,6 +647,9 @@ def test_a_comparison_over_windows_and_over_groups() -> None:
     groups = compare(visits(), "size", group_column="patient", details=False, **least)
     assert groups.model is not None and "patient" not in groups.model.feature_names_in_
     assert quality(groups).startswith("On rows of new values of 'patient', ")
-    assert "leave out one training row at a time and ignore patient" in page(
-        groups, {}, command="", folder=Path()
+    text = page(groups, {}, command="", folder=Path())
+    assert ("also from rows of the same &#39;patient&#39;" in text) == (
+        groups.best == "default"
     )
+    # The description of a forecast has scores of later rows, or no scores.
+    assert "scores in this box" not in page(windows, {}, command="", folder=Path())

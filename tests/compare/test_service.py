@@ -250,6 +250,12 @@ def test_means_of_few_rows_do_not_move(rng: np.random.Generator) -> None:
     later = rows.assign(day=rows["day"] + pd.Timedelta(days=200))
     deviation = np.std(np.arange(400.0))
     assert_allclose(moved(later)["day"], 200.0 / deviation)
+    # In a forecast they always move.
+    ready = prepared(Model(), later)
+    assert moved_columns(ready)[0].unusual and not moved_columns(ready, "day")
+    table = of_numbers(rng, 40)
+    promised = [promised_scores(table, ["y"], name)[0] for name in ("day", None)]
+    assert promised[0].pop("time_column") == "day" and promised[0] == promised[1]
 
 
 @pytest.mark.parametrize("kind", ["two classes", "two targets", "limits"])
@@ -316,6 +322,45 @@ def test_predictions_with_the_version_of_their_model(
     assert [*read_table(out)] == plain.partition("\n")[0].split(",")
 
 
+#: The command line if packages are not installed.
+WITHOUT = """
+import sys
+for name in ("tensorflow", "gpflow", "check_shapes"):
+    sys.modules[name] = None
+from gpflow_pep.compare.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["predict", "score", "compare"])
+def test_without_tensorflow(from_csv: Run, tmp_path: Path, command: str) -> None:
+    model = tmp_path / "out" / "model"
+    scorer = tmp_path / "out" / "scorer"
+    shutil.copytree(from_csv.out / "model", model)
+    options = {
+        "predict": [model, from_csv.data, "--out", tmp_path / "p.csv"],
+        "score": [model, from_csv.data],
+        "compare": [from_csv.data, "--target", "load", "--out", tmp_path / "out2"],
+    }[command]
+
+    def error(*arguments: Any) -> str:
+        process = [sys.executable, "-c", WITHOUT, command, *map(str, arguments)]
+        ended = subprocess.run(process, capture_output=True, text=True)
+        assert ended.returncode == 2 and "Traceback" not in ended.stderr
+        return ended.stderr.splitlines()[-1]
+
+    text = error(*options)
+    assert "TensorFlow" in text and text.endswith(" pip install gpflow-pep.")
+    if command == "compare":
+        return
+    shutil.copytree(from_csv.out / "scorer", scorer)
+    text = error(*options)
+    assert f"Or use the folder {scorer}, which does not need them: " in text
+    words = text.partition(f"gpflow-pep {command} ")[2].split()
+    assert words == [str(scorer), *map(str, options[1:])]
+    assert run(command, *words).exit_code == 0
+
+
 @pytest.mark.parametrize("command", ["predict", "score"])
 def test_a_folder_above_or_below_a_model(
     from_csv: Run, tmp_path: Path, command: str
@@ -326,6 +371,9 @@ def test_a_folder_above_or_below_a_model(
     for folder, meant in (
         (from_csv.out, f"{from_csv.out / 'model'} or {from_csv.out / 'scorer'}"),
         (inner, str(tmp_path / "model")),
+        (inner / "deeper", str(tmp_path / "model")),
+        (tmp_path, str(tmp_path / "model")),
+        (tmp_path / "modle" / "innr", str(tmp_path / "model")),
     ):
         result = run(command, folder, from_csv.data, *options)
         assert result.exit_code == 2

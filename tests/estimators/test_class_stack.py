@@ -218,7 +218,7 @@ def test_settings_that_give_one_model(
     )
     assert len(fitted.components_) == 1 and list(fitted.weights_) == [1.0]
     assert "inducing points" in fitted.summary()
-    assert fitted.summary().startswith("One model, because of ")
+    assert fitted.summary().startswith("One model, because ")
     Z = fitted.inducing_variable_.Z
     assert Z.shape == (points, 2) and Z.trainable == ("inducing" not in named)
     if points == 45:

@@ -174,7 +174,9 @@ def test_settings_that_give_one_model(name: str, no_training: None) -> None:
     fitted = PEPRegressor(**{**options, **settings}).fit(X, Y)
     assert len(fitted.components_) == 1 and fitted.weights_.tolist() == [1.0]
     line = fitted.summary()
-    assert line.startswith("One model, because of ") and words in line.split(":")[0]
+    why = line.split(":")[0]
+    assert why.startswith("One model, because ") and why.endswith(" are set")
+    assert words in why
     assert line.endswith(" and 4 inducing points, power 0.5.")
 
 

@@ -106,7 +106,9 @@ def _readme(names: Namespace) -> None:
     np.testing.assert_allclose(
         names["mean"], np.sin(2.0 * names["Xnew"])[:, 0], atol=0.15
     )
-    np.testing.assert_allclose(names["std"], 0.2, rtol=0.15)
+    # The noise is .2. A component of the default lets it vary over the inputs.
+    np.testing.assert_allclose(np.mean(names["std"]), 0.2, rtol=0.15)
+    np.testing.assert_allclose(names["std"], 0.2, rtol=0.3)
 
 
 def _own_likelihood(names: Namespace) -> None:

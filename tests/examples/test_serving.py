@@ -76,6 +76,14 @@ def test_rows_that_are_refused(folder: Path) -> None:
             answer(scorer, body)
     with pytest.raises(ValueError, match="no column 'region'"):
         answer(scorer, '[{"area": 1.0}]')
+    with pytest.raises(ValueError, match=r"'area': got 'true' in row 1 .*a number"):
+        answer(scorer, json.dumps([ROWS[0], {"area": True, "region": "Ost"}]))
+    with pytest.raises(
+        ValueError, match=r"got id, regoin, expected .* Did you mean 'region'\?"
+    ):
+        answer(scorer, json.dumps([ROWS[0], {"area": 1.0, "regoin": "Ost", "id": 3}]))
+    (word,) = answer(scorer, '[{"area": 71.5, "region": false}]')
+    assert word["unusual"] == "region 'false' is new"
 
 
 @pytest.mark.parametrize(

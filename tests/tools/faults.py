@@ -216,8 +216,8 @@ estimators/recipe/mixture.py: estimators/test_columns.py
 +self.places
 # compare: a model that a constant beats is about as good
 compare/findings.py: compare/test_findings.py
--return AS_GOOD if change.error <= small and not is_beaten else NOT_TOLD_APART
-+return AS_GOOD if change.error <= small else NOT_TOLD_APART
+-return AS_GOOD if is_small and not is_beaten else NOT_TOLD_APART
++return AS_GOOD if is_small else NOT_TOLD_APART
 # score: noise alone is worse than promised
 compare/service.py: compare/test_service.py
 -if _difference(new, old).clear:

@@ -29,9 +29,10 @@ from gpflow.likelihoods.utils import inv_probit
 from tensorflow import Tensor
 
 from ..numerics import chunks
+from ..numerics.linalg import sum_columns
 from ..numerics.power import expm1_over_power, fast_log1p_over_power, log1p_over_power
 from ..numerics.quadrature import REACH, Structure
-from .generic import ScalarFactor, bounded_log, find_narrow, sum_columns
+from .generic import ScalarFactor, bounded_log, find_narrow
 from .moments import (
     Layout,
     Support,

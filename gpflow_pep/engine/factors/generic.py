@@ -173,13 +173,6 @@ def _by_rule(
     return rule.mean(log_prob, alpha)
 
 
-def sum_columns(values: Tensor) -> Tensor:
-    """Sum [N, P] over columns; of one column it takes fewer operations."""
-    if values.shape[-1] == 1:
-        return tf.squeeze(values, axis=-1)
-    return tf.reduce_sum(values, axis=-1)
-
-
 def rounding_of(like: Tensor) -> Any:
     """Return the epsilon of a tensor's float type."""
     return np.finfo(like.dtype.as_numpy_dtype).eps

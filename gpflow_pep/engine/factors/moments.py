@@ -18,9 +18,10 @@ from tensorflow import Tensor
 
 from ..checks import counted, refusal, require
 from ..numerics import chunks
+from ..numerics.linalg import sum_columns
 from ..numerics.tapes import are_stopped, own_tape
 from ..prior.evaluate import convert_user_code, is_plain
-from .generic import integrate, integrate_density, sum_columns
+from .generic import integrate, integrate_density
 
 #: The number of rows of a tape in eager mode. With softmax of three classes and with
 #: Student's t a tape keeps 180 and 45 kB per row. 10 000 rows at once take 1.9 and .43

@@ -91,7 +91,7 @@ def prob_is_largest(
     v = tf.transpose(tf.maximum(variance, 0.0) + _SMALLEST_VARIANCE)
     classes = np.arange(m.shape[0])[:, None]
     is_label = tf.equal(tf.constant(classes, label.dtype), label)
-    _, is_later_label = tf.split(is_label, [1, -1])
+    is_later_label = tf.equal(tf.constant(classes[1:], label.dtype), label)
 
     def of_label(x: Tensor) -> Tensor:
         return tf.reduce_sum(tf.where(is_label, x, tf.zeros_like(x)), axis=0)

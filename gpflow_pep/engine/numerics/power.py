@@ -125,12 +125,19 @@ def log_power_mean(
         # Below the smallest normal number a weight counts as 0: it could meet an
         # exponential that overflows.
         counts = weights > np.finfo(values.dtype.as_numpy_dtype).tiny
-        result = _log_power_mean(values, weights, alpha, counts)
+        result, terms = _log_power_mean(values, weights, alpha, counts)
+        zero = alpha == 0.0
+        # A quotient of sums keeps the digits that the difference of a value and the
+        # result loses if both are large.
+        tilted = tf.where(zero, weights, terms / tf.reduce_sum(terms, axis=0))
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            share = upstream * tilted
             distance = tf.where(counts, values - result, 0.0)
-            score = expm1_over_power(distance, alpha)
-            share = upstream * weights * (1.0 + alpha * score)
+            excess = expm1_over_power(
+                tf.where(zero, tf.zeros_like(distance), distance), alpha
+            )
+            score = tf.where(zero, distance, excess)
             by_alpha = divide_by_power(tf.reduce_sum(share * distance, axis=0), alpha)
             return share, upstream * score, _sum_to(by_alpha, alpha)
 
@@ -155,35 +162,30 @@ def _sum_to(gradient: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
 
 def _log_power_mean(
     values: tf.Tensor, weights: tf.Tensor, alpha: tf.Tensor, counts: tf.Tensor
-) -> tf.Tensor:
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Compute :func:`log_power_mean`.
 
     :param counts: Which weights are not 0.
+    :return: The result, and the terms of the sum, divided by the largest exponential;
+        with a power of 0 the terms are for a power of 1.
     """
     lowest = tf.constant(values.dtype.min, values.dtype)
     largest = tf.stop_gradient(tf.reduce_max(tf.where(counts, values, lowest), axis=0))
     values = tf.where(counts, values, largest)
-    log_mean = tf.math.log(
-        tf.reduce_sum(
-            tf.stop_gradient(weights * tf.exp(alpha * (values - largest))), axis=0
-        )
-    )
-    # To within 1 / alpha of the result, expm1 and log1p keep all digits.
-    far = log_mean < -1.0
-    origin = largest + tf.where(
-        far, log_mean / tf.where(far, alpha, tf.ones_like(alpha)), 0.0
-    )
-    distance = values - tf.stop_gradient(origin)
-    # The quotient has all digits for every alpha but 0, where it is the mean of the
-    # distances.
+    # The quotients have all digits for every alpha but 0, where the result is a mean.
     zero = alpha == 0.0
     divisor = tf.where(zero, tf.ones_like(alpha), alpha)
+    terms = weights * tf.exp(divisor * (values - largest))
+    log_mean = tf.math.log(tf.reduce_sum(tf.stop_gradient(terms), axis=0))
+    # To within 1 / alpha of the result, expm1 and log1p keep all digits.
+    origin = largest + tf.where(log_mean < -1.0, log_mean / divisor, 0.0)
+    distance = values - tf.stop_gradient(origin)
     excess = tf.where(
         zero,
         tf.reduce_sum(weights * distance, axis=0),
         tf.reduce_sum(weights * tf.math.expm1(divisor * distance), axis=0) / divisor,
     )
-    return tf.stop_gradient(origin) + log1p_over_power(excess, alpha)
+    return tf.stop_gradient(origin) + log1p_over_power(excess, alpha), terms
 
 
 @_elementwise

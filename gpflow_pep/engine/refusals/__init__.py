@@ -2,9 +2,17 @@
 need TensorFlow, so that nothing waits for it.
 """
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
+
+#: The largest number of names that are suggested.
+MOST_SUGGESTED = 4
+#: The least similarity of spellings, from 0 to 1. Five letters of which two are swapped
+#: have 0.8; names of files that share only an ending have about 0.6.
+LEAST_SIMILAR = 0.7
 
 
 def message(name: str, got: Any, expected: str, remedy: str) -> str:
@@ -22,6 +30,38 @@ def refusal(name: str, got: Any, expected: str, remedy: str) -> ValueError:
     :param name: The name of what is refused, mostly of an argument.
     """
     return ValueError(message(name, got, expected, remedy))
+
+
+def similar(name: str, names: Iterable[Any]) -> list[str]:
+    """Find the names that are spelt like a name, best first, by ``difflib``. Capitals,
+    and the characters between words, do not count.
+    """
+
+    def plain(text: str) -> str:
+        return re.sub(r"[\W_]+", " ", text.casefold()).strip()
+
+    spellings: dict[str, list[str]] = {}
+    for other in names:
+        spellings.setdefault(plain(str(other)), []).append(str(other))
+    close = get_close_matches(plain(name), spellings, cutoff=LEAST_SIMILAR)
+    return [other for spelling in close for other in spellings[spelling]]
+
+
+def did_you_mean(names: Iterable[Any]) -> str:
+    """Ask whether one of some names was meant; empty if there are none."""
+    shown = list(map(str, names))[:MOST_SUGGESTED]
+    return f"Did you mean {' or '.join(shown)}?" if shown else ""
+
+
+def with_suggestion(remedy: str, wrong: Iterable[Any], names: Iterable[Any]) -> str:
+    """Begin a remedy with the names that are similar to wrong names, if there are any.
+
+    :param wrong: The names that do not exist.
+    :param names: The names that exist.
+    """
+    names = list(names)
+    meant = [repr(other) for name in wrong for other in similar(str(name), names)]
+    return f"{did_you_mean(dict.fromkeys(meant))} {remedy}".lstrip()
 
 
 def as_code(value: Any) -> str:

@@ -89,7 +89,10 @@ def only_model(single: SingleModel, why: str) -> Mixture:
 
 def because_of(named: dict[str, Any]) -> str:
     """List the settings that select a single model, in words."""
-    return f", because of {listed(named)}" if named else ""
+    if not named:
+        return ""
+    verb = "is" if len(named) == 1 else "are"
+    return f", because {listed(named)} {verb} set"
 
 
 @dataclass(frozen=True)

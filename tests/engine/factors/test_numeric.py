@@ -181,7 +181,7 @@ def test_no_density_is_no_number() -> None:
     options = {"num_data": 2, "alpha": 0.0}
     model = pep.ARPEP(kernel, Window(), np.zeros((1, 1)), **options)
     with pytest.raises(
-        ValueError, match=r"got Window.*or 0\..*The first of these rows: 1"
+        ValueError, match=r"got Window.*or it is 0\..*The first of these rows: 1"
     ):
         model.elbo((np.zeros((2, 1)), np.array([[0.0], [5.0]])))
 
