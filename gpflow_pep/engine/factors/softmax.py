@@ -72,8 +72,8 @@ def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
     of mean 0, :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to
     :math:`\min(1, E[e^{x - z}])`.
 
-    :param x: Where [C, Q, N]; at most a few standard deviations, and the variance,
-        below 0.
+    :param x: The arguments, [C, Q, N]. They are at most a few standard deviations plus
+        the variance below 0.
     """
     scale = tf.math.rsqrt(WIDTH**2 + variance)
     t = (x - CENTRE) * scale
@@ -92,8 +92,8 @@ def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
         cdf += bump
         slopes += slope * bump
     normal = tf.exp(-0.5 * t * t - log_tail) * (scale / np.sqrt(2.0 * np.pi))
-    # Where less than that is left, what the bumps leave may be negative: constants,
-    # then.
+    # The sum with the bumps may be negative where it is smaller than this. It is
+    # replaced by a constant there.
     cdf, density = (
         tf.maximum(values, SMALLEST) for values in (cdf, normal + 2.0 * slopes)
     )
@@ -324,7 +324,8 @@ def _least_resolved(
 def _softmax(
     likelihood: Softmax, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
-    # In double precision always: the shift by the power times the variance cancels.
+    # Always in double precision, because the shift by the power times the variance
+    # cancels.
     mean, variance, power = (
         tf.cast(values, tf.float64) for values in (Fmu, Fvar, alpha)
     )
