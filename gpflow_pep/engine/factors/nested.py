@@ -385,8 +385,8 @@ def _find_peak(
 ) -> _Peak:
     """Zoom in on a peak, to within its width, from the best of a few places.
 
-    :param exponent: The logarithm of what has the peak, of x [Q, ...] standard
-        deviations.
+    :param exponent: The logarithm of the function, whose argument x [Q, ...] is in
+        standard deviations.
     :param like: A tensor of the peak's shape, [K N, 1].
     """
 

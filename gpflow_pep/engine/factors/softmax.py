@@ -1,4 +1,4 @@
-r"""Softmax: one integral over a maximum, whatever the number of classes.
+r"""Softmax: one integral over a maximum, for any number of classes.
 
 With :math:`S = \sum_k e^{f_k}` the factor to a power is
 :math:`e^{\alpha f_y} S^{-\alpha}`, and the power of S is an expectation over
@@ -11,8 +11,8 @@ independent standard Gumbel variables (the Gumbel-max identity):
 
 The Gaussians are independent, so :math:`e^{\alpha f_y}` moves one of them, to the mean
 :math:`m_y + \alpha v_y`, and the maximum W has the distribution function
-:math:`\prod_k F_k(w)`, each that of a Gaussian plus a Gumbel variable. What is left is
-one integral over w:
+:math:`\prod_k F_k(w)`, where :math:`F_k` is the distribution function of a Gaussian
+plus a Gumbel variable. One integral over w remains:
 
 .. math::
 
@@ -20,9 +20,9 @@ one integral over w:
           + \tfrac{1}{\alpha} \log \int e^{-\alpha w} \, d \prod_k F_k(w).
 
 Each :math:`F_k` is itself an integral. A short sum of Gaussians and a normal
-distribution function equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}`
-where that is smaller), and under a Gaussian stays as close for every mean and variance,
-in closed form: so no inner quadrature.
+distribution function equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}` if
+that is smaller). Its expectation under a Gaussian has a closed form, with an error that
+is not larger for any mean and variance, so that no inner quadrature is needed.
 """
 
 from typing import Any, NamedTuple

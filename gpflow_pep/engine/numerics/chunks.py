@@ -66,9 +66,13 @@ class Plan(NamedTuple):
 
 
 def plan(
-    chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int
+    chunk_size: int | None,
+    num_inducing: int | None,
+    X: tf.Tensor,
+    copies: int,
+    num_latents: int = 1,
 ) -> Plan:
-    """Choose how to sum over rows: chunks such that M x chunk numbers fit the
+    """Choose how to sum over rows: chunks such that L x M x chunk numbers fit the
     processor's cache.
 
     If N is not known and no size is given, none of the ``copies`` M x N matrices are
@@ -77,7 +81,7 @@ def plan(
     size = num_inducing or 1
     known = X.shape[0]
     fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
-    chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // size)
+    chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // (size * num_latents))
     return Plan(
         chunk_size or chosen, chunk_size == ALL_ROWS or (chunk_size is None and fits)
     )
@@ -121,7 +125,7 @@ def _equal_chunks(total: Any, chunk_size: Any) -> tuple[Any, Any]:
     if isinstance(chunk_size, int) and chunk_size == ALL_ROWS:
         return 1, chunk_size
     if isinstance(total, int) and isinstance(chunk_size, int):
-        # Equal chunks: a small remainder would cost a graph of its own and run slowly.
+        # Equal chunks: a small remainder would need a separate graph and run slowly.
         size = -(-total // max(-(-total // chunk_size), 1)) or 1
         return max(-(-total // size), 1), size
     return tf.maximum(-(-total // chunk_size), 1), chunk_size

@@ -161,11 +161,6 @@ def _matrix(problem: SiteProblem, t: tf.Tensor) -> tf.Tensor:
         flat = tf.reshape(among, [1, among.shape[0] * among.shape[1], -1])
         return within, gram(flat)
 
-    if problem.chunk_size is None:
-        # A chunk becomes a matrix of as many rows as there are unknowns, so it has as
-        # much fewer columns.
-        num_columns = problem.plan(1).chunk_size // t.shape[1]
-        problem = problem._replace(chunk_size=max(num_columns, chunks.MIN_CHUNK))
     within, among = _sum(problem, terms, t)
     within += identity_like(within)
     blocks = (

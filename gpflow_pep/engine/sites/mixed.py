@@ -288,8 +288,8 @@ def by_latent(w: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
 def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
     r"""
     Compute :math:`R^{-1} E_q A_q` with :math:`B = R Rᵀ`, where :math:`E_q` puts the
-    rows of latent function q among those of all: [S - q M, N] for each, without the q M
-    rows of zeros above.
+    rows of latent function q into a matrix with rows for all latent functions. The
+    results are [S - q M, N], without the q M rows of zeros above.
 
     The covariance of :math:`h_{nq}` and :math:`h_{mr}` is the product of two of these
     columns.

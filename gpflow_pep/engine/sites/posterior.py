@@ -221,6 +221,7 @@ class SiteProblem(NamedTuple):
     memory: MemoryTerms | None = None
     #: The projected rows; None if there is not enough memory for them.
     projection: Projection | None = None
+    num_latents: int = 1  #: The number of latent functions, L.
     latents: Any = Independent()
     """How outputs depend on latent functions: :class:`Independent` or
     :class:`~gpflow_pep.engine.sites.mixed.Mixed`. With the second one likelihood, mean
@@ -250,7 +251,11 @@ class SiteProblem(NamedTuple):
         """Choose how to sum over the rows, with so many matrices of size M x N."""
         num_priors, num_inducing, _ = self.W.shape
         return chunks.plan(
-            self.chunk_size, num_inducing, self.rows.X, copies * (num_priors or 1)
+            self.chunk_size,
+            num_inducing,
+            self.rows.X,
+            copies * (num_priors or 1),
+            self.num_latents,
         )
 
     def keep_projections(self, copies: int = 1) -> "SiteProblem":

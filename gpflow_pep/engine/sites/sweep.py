@@ -348,7 +348,7 @@ def infer(
 
 
 def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:
-    """Change the powers to those of a stage."""
+    """Change the powers to the powers of a stage."""
     rows = problem.rows
     shift = stage.power_shift
     if shift is None:
