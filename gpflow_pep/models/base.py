@@ -681,7 +681,8 @@ def q_once() -> Iterator[None]:
     """Compute q(v) and the sites of each model only once in this context, with one pass
     over its rows. No model may change in it.
     """
-    token = _CACHE.set(_CACHE.get() or {})
+    outer = _CACHE.get()
+    token = _CACHE.set({} if outer is None else outer)
     try:
         yield
     finally:

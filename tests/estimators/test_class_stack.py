@@ -358,6 +358,27 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     assert hurried.components_[0].settings.inputs == "standard"
 
 
+@pytest.mark.parametrize("has_inputs", [False, True])
+def test_many_rows_start_where_some_of_them_find_fine_parts(
+    has_inputs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From lengthscales √D alone the wave is taken for noise."""
+    monkeypatch.setattr(class_stack, "MANY_ROWS", 250)
+    monkeypatch.setattr(class_stack, "SCOUT_ROWS", 60)
+    monkeypatch.setattr(class_stack, "ROWS_OF_STARTS", 200)
+    rows, labels, p = waves_beside_a_slope(550, 2)
+    options: dict[str, Any] = {"inputs": "standard"} if has_inputs else {}
+    model = PEPClassifier(random_state=0, max_iterations=15, **options)
+    model.fit(rows[:250], labels[:250])
+    assert model.inducing_variable_.Z.trainable
+    assert "200 rows: short lengthscales are the better start." in model.summary()
+    lengthscales = model.kernel_.lengthscales.numpy()
+    assert lengthscales[1] < 0.5 < 1.0 < lengthscales[0]
+    q = model.predict_proba(rows[250:])
+    divergence = np.mean(np.sum(p[250:] * np.log(p[250:] / q), axis=1))
+    assert divergence < 0.1
+
+
 def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """An ensemble with near rows has no sites, by which rows are left out."""
     for room in (class_stack, single_classes):

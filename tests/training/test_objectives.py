@@ -360,7 +360,8 @@ def test_sites_are_found_once_where_no_model_changes(
 
     monkeypatch.setattr(PEPClassification, "_infer", counted)
     with q_once():
-        mean = model.predict_f(X)[0] + 0.0
+        with q_once():
+            mean = model.predict_f(X)[0] + 0.0
         rows = model.converged_rows()
     assert runs == [model]
     np.testing.assert_allclose(rows.m, mean, rtol=1e-9)
