@@ -685,16 +685,17 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
     """
     if names := comparison.left_out:
         yield f"The time ran out before these began: {_list(names)}. Raise --minutes."
-    stopped = [fit for fit in comparison.fits if fit.hardly_began]
-    if stopped:
-        names = tuple(dict.fromkeys(fit.model for fit in stopped))
-        fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
-        yield (
-            f"{_list_models(names)}: the time limit ended {len(stopped)} of {fits}"
-            f" before step {FEWEST_STEPS}, so the scores do not show how good"
-            f" {'these models are' if len(names) > 1 else 'this model is'}. Raise"
-            " --minutes."
-        )
+    if any(fit.hardly_began for fit in comparison.fits):
+        yield _of_stopped_fits(comparison)
+    yield from _of_bad_fits(comparison)
+    final = comparison.final
+    if final is not None and not (final.converged and comparison.model is not None):
+        how = "failed" if comparison.model is None else "did not converge"
+        yield f"{named(final.model)}, all rows: the fit {how}: {final.message}"
+
+
+def _of_bad_fits(comparison: Comparison) -> Iterator[str]:
+    """Describe which fits of parts failed or did not converge, and why."""
     bad = [
         fit
         for fit in comparison.fits
@@ -710,10 +711,19 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
         if not failed and "time" in why:
             how += " More minutes may help."
         yield f"{_list_models(names)}: {len(models)} of {fits} {how}"
-    final = comparison.final
-    if final is not None and not (final.converged and comparison.model is not None):
-        how = "failed" if comparison.model is None else "did not converge"
-        yield f"{named(final.model)}, all rows: the fit {how}: {final.message}"
+
+
+def _of_stopped_fits(comparison: Comparison) -> str:
+    """Describe which models had too little time."""
+    stopped = [fit.model for fit in comparison.fits if fit.hardly_began]
+    names = tuple(dict.fromkeys(stopped))
+    fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
+    which = "these models are" if len(names) > 1 else "this model is"
+    return (
+        f"{_list_models(names)}: the time limit ended {len(stopped)} of {fits} before"
+        f" step {FEWEST_STEPS}, so the scores do not show how good {which}. Raise"
+        " --minutes."
+    )
 
 
 def _of_warnings(comparison: Comparison) -> Iterator[str]:

@@ -76,23 +76,7 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         name: name if name in columns else form.source or name
         for name, form in formats.items()
     }
-    names = list(dict.fromkeys(homes.values()))
-    absent = [name for name in names if columns.count(name) != 1]
-    if absent:
-        twice = [name for name in absent if name in columns]
-        got = f"{'more than one' if twice else 'no'} column {listed(twice or absent)}"
-        got += f" among {listed(columns)}"
-        expected = f"the columns {listed(names)} once each"
-        remedy = "Add or rename columns. Unknown values may be empty."
-        if not twice:
-            others = [name for name in columns if name not in names]
-            remedy = with_suggestion(remedy, absent, others)
-        raise refusal("columns", got, expected, remedy)
-    foreign = [name for name in columns if name not in names]
-    if foreign:
-        expected = f"{listed(names)} and no others"
-        remedy = "Select the columns: X[list(model.feature_names_in_)]."
-        raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
+    _check_columns(columns, list(dict.fromkeys(homes.values())))
     table = Columns()
     for name, form in formats.items():
         cells = X[homes[name]]
@@ -101,6 +85,28 @@ def read_columns(X: Any, formats: Mapping[str, Format]) -> Columns:
         values = days(column) if form.kind == "date" else column
         table[name] = check_cells(name, values)
     return table
+
+
+def _check_columns(columns: list[str], names: list[str]) -> None:
+    """Refuse the columns of a table if they are not those of the model, once each.
+
+    :param names: The names of the model's columns.
+    """
+    absent = [name for name in names if columns.count(name) != 1]
+    foreign = [name for name in columns if name not in names]
+    if absent:
+        twice = [name for name in absent if name in columns]
+        got = f"{'more than one' if twice else 'no'} column {listed(twice or absent)}"
+        got += f" among {listed(columns)}"
+        expected = f"the columns {listed(names)} once each"
+        remedy = "Add or rename columns. Unknown values may be empty."
+        if not twice:
+            remedy = with_suggestion(remedy, absent, foreign)
+        raise refusal("columns", got, expected, remedy)
+    if foreign:
+        expected = f"{listed(names)} and no others"
+        remedy = "Select the columns: X[list(model.feature_names_in_)]."
+        raise refusal("X", f"the columns {listed(foreign)}", expected, remedy)
 
 
 def learn(
