@@ -2,11 +2,13 @@
 report.
 
 Names are imported when they are first used, so that the help of the command line does
-not wait for TensorFlow.
+not wait for TensorFlow. If they load TensorFlow, its messages about the machine do not
+appear, as with the command.
 """
 
+import sys
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..engine.refusals import imported_when_used
 
@@ -35,8 +37,20 @@ _HOMES = {
         "write_report": ".report",
     },
 }
+#: The modules that load TensorFlow.
+_WITH_TENSORFLOW = (".findings", ".report", ".run", ".schedule", ".trials")
 __all__ = sorted(_HOMES)
-__getattr__ = imported_when_used(__name__, _HOMES)
+_imported = imported_when_used(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    loads = _HOMES.get(name) in _WITH_TENSORFLOW and "tensorflow" not in sys.modules
+    if not loads:
+        return _imported(name)
+    from .process import silent_stderr
+
+    with silent_stderr():
+        return _imported(name)
 
 
 def __dir__() -> list[str]:

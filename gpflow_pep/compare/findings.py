@@ -29,7 +29,7 @@ from .losses import (
 )
 from .run import Comparison, better_than_default, wins_each_window
 from .settings import COUNTS, GAUSSIAN
-from .trials import Fit
+from .trials import FEWEST_STEPS, Fit
 
 SAVED = "saved"
 UNSTABLE = "unstable"
@@ -73,9 +73,6 @@ GOOD_ALONE = 0.9
 ALONE = 0.9
 MOST_SUSPECTS = 3
 FEWEST_GOOD = 50
-#: A fit that the time limit ended after fewer steps has hardly begun: L-BFGS computes
-#: its directions from the last ten steps.
-FEWEST_STEPS = 10
 #: If training on all rows had at most this share of the usual steps, the scores do not
 #: describe the saved model.
 LEAST_STEPS = 0.5
@@ -147,16 +144,11 @@ def _beside_saved(comparison: Comparison, name: str) -> tuple[Difference, str]:
         return change, SAVED
     if _unstable_part(comparison.fits_of(name)):
         return change, UNSTABLE
-    if any(map(_is_stopped, comparison.fits_of(name))):
+    if comparison.hardly_began(name):
         return change, STOPPED
     if name == DEFAULT and wins_each_window(comparison, comparison.best):
         return change, WORSE
     return change, verdict(change, *_beside_constant(comparison, name))
-
-
-def _is_stopped(fit: Fit) -> bool:
-    """Whether the time limit ended a fit that had hardly begun."""
-    return fit.message.startswith(OVER) and fit.iterations < FEWEST_STEPS
 
 
 def _scores_of_targets(comparison: Comparison, name: str) -> dict[str, object]:
@@ -493,7 +485,7 @@ def _cut_short(comparison: Comparison) -> str:
     on all rows or on the rows of a part; empty if it did not.
     """
     fits = comparison.fits_of(str(comparison.best))
-    if stopped := [fit for fit in fits if _is_stopped(fit)]:
+    if stopped := [fit for fit in fits if fit.hardly_began]:
         word = comparison.settings.parts()[0]
         steps = counted(max(fit.iterations for fit in stopped), "step")
         return (
@@ -661,8 +653,9 @@ def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
     best = str(comparison.best)
     metric = comparison.metrics[0]
     better = better_than_default(comparison)
-    if not better:  # another model was put in the place of the chosen one
-        return ""
+    if not better:
+        how = f"{named(DEFAULT)} had too little time"
+        return f", and is saved because {how}" if lowest == best else f" because {how}"
     if best not in better:
         how = _how_default_is_worse(comparison, better[0])
         if lowest == best:
@@ -692,20 +685,20 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
     """
     if names := comparison.left_out:
         yield f"The time ran out before these began: {_list(names)}. Raise --minutes."
-    stopped = [fit for fit in comparison.fits if _is_stopped(fit)]
+    stopped = [fit for fit in comparison.fits if fit.hardly_began]
     if stopped:
         names = tuple(dict.fromkeys(fit.model for fit in stopped))
         fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
         yield (
             f"{_list_models(names)}: the time limit ended {len(stopped)} of {fits}"
             f" before step {FEWEST_STEPS}, so the scores do not show how good"
-            f" {'these models are' if len(names) > 1 else 'this model is'} (t in the"
-            " table). Raise --minutes."
+            f" {'these models are' if len(names) > 1 else 'this model is'}. Raise"
+            " --minutes."
         )
     bad = [
         fit
         for fit in comparison.fits
-        if (fit.failed or not fit.converged) and not _is_stopped(fit)
+        if (fit.failed or not fit.converged) and not fit.hardly_began
     ]
     for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
         models = [

@@ -112,7 +112,7 @@ def unpickled(kind_and_state: bytes) -> Any:
     If a process of joblib was lost or idle for minutes, a new process replaces it and
     begins with this function.
     """
-    with _silent_stderr():
+    with silent_stderr():
         kind, state = pickle.loads(kind_and_state)
     made = kind.__new__(kind)
     made.__dict__.update(state)
@@ -156,12 +156,12 @@ def run_trial(trials: Any, of_threads: int | None, trial: Any, seconds: float) -
 @contextmanager
 def loading_tensorflow() -> Iterator[None]:
     """Import what needs TensorFlow in this context."""
-    with _silent_stderr(), _without_shape_checks():
+    with silent_stderr(), _without_shape_checks():
         yield
 
 
 @contextmanager
-def _silent_stderr() -> Iterator[None]:
+def silent_stderr() -> Iterator[None]:
     """Keep TensorFlow's messages about the machine off the terminal, unless their level
     is 0.
 

@@ -110,6 +110,10 @@ class Comparison:
         """Count the fits of a model that failed."""
         return sum(fit.failed for fit in self.fits_of(name))
 
+    def hardly_began(self, name: str) -> bool:
+        """Whether the time limit ended a fit of a model after a few steps."""
+        return any(fit.hardly_began for fit in self.fits_of(name))
+
     @property
     def losses(self) -> dict[str, float]:
         """The mean decisive loss of each choice that did not fail in any part."""
@@ -415,7 +419,9 @@ def _details(
 def best_of(comparison: Comparison) -> str | None:
     """Find the model to save. It is the default, unless another model is better than
     the default by :func:`better_than_default`; then it is the one of the other models
-    with the lowest mean loss. Models that failed in a part are left out.
+    with the lowest mean loss. If the default hardly began, it is the model with the
+    lowest mean loss, among the default and the models that had more time. Models that
+    failed in a part are left out.
 
     The scores of a model that is chosen on these rows are slightly optimistic there.
     None if every model failed in a part.
@@ -423,7 +429,10 @@ def best_of(comparison: Comparison) -> str | None:
     losses = comparison.losses
     others = [name for name in losses if name != DEFAULT]
     if DEFAULT in losses and not better_than_default(comparison):
-        return DEFAULT
+        if not comparison.hardly_began(DEFAULT):
+            return DEFAULT
+        began = [name for name in others if not comparison.hardly_began(name)]
+        return min([DEFAULT, *began], key=losses.__getitem__)
     return min(others, key=losses.__getitem__, default=None)
 
 

@@ -27,7 +27,6 @@ from gpflow.base import AnyNDArray
 from sklearn.model_selection import KFold
 
 from ..engine.checks import counted, refusal
-from ..engine.factors.entries import has_gaussian_noise
 from ..training.fitting.points import copies_of
 from .recipe.mixture import ColumnMixture, Mixture
 from .recipe.numbers import fit_numbers
@@ -63,13 +62,11 @@ def _scores_of(mixture: Mixture) -> AnyNDArray:
     """Compute, once, the scores of training rows under predictions without them."""
     if mixture.fold_scores is None:
         single: Any = mixture.heaviest
-        if not has_gaussian_noise(single.likelihood) or not hasattr(
-            single.main, "data"
-        ):
+        if not single.has_gaussian_noise or single.rows is None:
             got = f"'folds' with {type(single.likelihood).__name__} or minibatches"
             expected = "Gaussian noise and a model that holds its rows"
             raise refusal("calibrate", got, expected, "Pass calibrate=None.")
-        X, Y = map(np.asarray, single.main.data)
+        X, Y = single.rows
         X = single.scaler.inverse_transform(X)
         Y = single.units.inverse_transform(Y)
         mixture.fold_scores = fold_scores(partial(fit_numbers, mixture.settings), X, Y)

@@ -25,10 +25,9 @@ from .single.outputs import (
     check_readings,
     column_names,
     has_columns,
-    have_units,
     observed_rows,
 )
-from .single.regression import GAUSSIAN, count_outputs, likelihood_of_outputs
+from .single.regression import GAUSSIAN, count_outputs, scalable_outputs
 from .target_predictions import TargetPredictions
 
 
@@ -146,7 +145,8 @@ class PEPRegressor(TargetPredictions):
       inputs. ``n_outputs_`` and ``target_names_``: the number and the names of the
       columns of y.
     * ``model_``: the GPflow model, or an :class:`~gpflow_pep.training.Ensemble` if
-      powers are mixed. ``posterior_`` predicts in its units.
+      powers are mixed. ``posterior_`` predicts in its units. Exact models are trained
+      and predict with NumPy, so their GPflow model is made when it is asked for.
     * ``kernel_``, ``likelihood_``, ``inducing_variable_``, ``num_inducing_``,
       ``alpha_``, ``n_iter_`` and ``record_``: the parts and the training of the
       component with the largest weight. ``record_`` is the result of
@@ -237,8 +237,8 @@ class PEPRegressor(TargetPredictions):
         self.n_outputs_ = P = count_outputs(settings, D, Y.shape[1])
         self.target_names_ = column_names(y) if Y.shape[1] > 1 else None
         self._check_forms()
-        in_units = have_units(likelihood_of_outputs(settings, D, P), P)
-        check_readings(Y[:, :P], self.target_names_, in_units)
+        scalable = scalable_outputs(settings, D, P)
+        check_readings(Y[:, :P], self.target_names_, scalable)
         given = X
         is_one_model = bool(settings_of_one_model(settings))
         X, Y = self._known_rows(X, Y, is_one_model)

@@ -1,6 +1,6 @@
 """How many training rows can be read in the files of a fitted estimator."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,17 +56,29 @@ def count_rows_held(singles: Iterable[SingleModel], X: AnyNDArray) -> RowsHeld:
     in_scorer = np.zeros(len(X), dtype=bool)
     for single in singles:
         rows = single.in_units(X)
-        models, _ = components(single.model)
-        for model, near in zip(models, near_rows(single.model), strict=True):
-            are_points = _are_among(rows, _points_of(model, rows.shape[1]))
-            are_data = np.zeros(len(X), dtype=bool)
-            if hasattr(model, "data"):
-                are_data = _are_among(rows, np.asarray(model.data[0]))
+        for points, data, near in _held_by(single, X.shape[1]):
+            are_points = _are_among(rows, points)
+            are_data = _are_among(rows, data)
             in_model |= are_points | are_data
             in_scorer |= are_points
             if near:
                 in_scorer |= are_data
     return RowsHeld(len(X), int(np.sum(in_model)), int(np.sum(in_scorer)))
+
+
+def _held_by(
+    single: SingleModel, num_inputs: int
+) -> Iterator[tuple[AnyNDArray, AnyNDArray, bool]]:
+    """Find what the files of a model hold, in its units, for each of its components:
+    inducing points and inputs of the data, and whether predictions use near rows.
+    """
+    if single.exact is not None:
+        yield single.exact.points, single.exact.X, False
+        return
+    models, _ = components(single.model)
+    for model, near in zip(models, near_rows(single.model), strict=True):
+        X = np.asarray(model.data[0]) if hasattr(model, "data") else np.zeros((0, 0))
+        yield _points_of(model, num_inputs), X, bool(near)
 
 
 def _points_of(model: GPModel, num_inputs: int) -> AnyNDArray:

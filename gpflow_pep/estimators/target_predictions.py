@@ -16,7 +16,6 @@ from ..distributions import Predictive
 from ..distributions.predictive import PredictiveOfColumns
 from ..engine.checks import check_choice, check_positive, refusal
 from ..engine.factors import layout_of, traits
-from ..engine.factors.entries import has_gaussian_noise
 from ..engine.refusals.numbers import as_coverage, as_probabilities
 from .base import PEPEstimator
 from .intervals import interval_of_folds
@@ -112,7 +111,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         check_is_fitted(self)
         q = as_probabilities(quantiles)
         rows = self.checked_inputs(X)
-        if has_gaussian_noise(self.likelihood_):
+        if self._heaviest.has_gaussian_noise:
             return self._predictive(rows, known).quantiles(q)
         known = self._checked_known(known, rows)
         return self._heaviest.quantiles_of_draws(rows, q, known)
@@ -245,7 +244,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """
         rows = self.checked_inputs(X)
         Y = self._checked("y", y, rows)
-        if not has_gaussian_noise(self.likelihood_):
+        if not self._heaviest.has_gaussian_noise:
             return self._heaviest.log_densities(rows, Y)
         units = self._heaviest.units
         if units.logarithm:
@@ -258,6 +257,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         """The number of columns of y: outputs, and further columns that a likelihood
         reads.
         """
+        if self._heaviest.has_gaussian_noise:
+            return self.n_outputs_
         return (
             layout_of(self.likelihood_, self.n_outputs_).num_columns or self.n_outputs_
         )

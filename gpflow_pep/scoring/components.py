@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import solve_triangular
 
 from ..distributions.cutting import record_cut
 from ..distributions.mixtures import FAR, far_by_components, mixed_probabilities
@@ -45,6 +46,13 @@ from .triangles import solve_lower
 #: The number of rows at a time: enough to hide the overhead of Python, few enough that
 #: arrays fit in a cache.
 CHUNK = 1000
+#: Variances may change by this fraction of the smallest variance of y. The standard
+#: deviation then changes by half as much, a hundredth of the allowed difference of
+#: predictions.
+NEGLIGIBLE = 1e-8
+#: The number of training rows over which predictions of a row with unknown inputs are
+#: averaged.
+ROWS_OF_ANYWHERE = 1000
 
 
 class Component(NamedTuple):
@@ -110,6 +118,67 @@ def _explained_by_reductions(L: Array, reductions: Array) -> Callable[[Array], A
     return explained
 
 
+def factors_of_u(
+    m: Array, L: Array, reductions: Array, relative_noise: float
+) -> dict[str, Array]:
+    """Compute the entries of the description of a component that follow from its
+    whitened inducing variables: ``a``, and ``roots``, or else ``L`` and ``reductions``.
+
+    :param m: The means of the whitened inducing variables, [M, L].
+    :param L: The lower Cholesky factor of the inducing variables' covariance, [M, M].
+    :param reductions: I - S of each latent function, [L, M, M].
+    :param relative_noise: The least variance that the noise adds to the variance of f,
+        divided by the largest prior variance of f.
+    """
+    roots = _roots(L, reductions, NEGLIGIBLE * relative_noise)
+    factors = {"L": L, "reductions": reductions} if roots is None else {"roots": roots}
+    return {"a": solve_triangular(L, m, lower=True, trans=1), **factors}
+
+
+def _roots(L: Array, reductions: Array, negligible: float) -> Array | None:
+    r"""Compute the lower triangular R with which variances need one triangular solve
+    instead of two: :math:`(R R^T)^{-1} = L^{-T} (I - S) L^{-1}`.
+
+    With :math:`I - S = T T^T`, T upper triangular, R is :math:`L T^{-T}`. Rounding
+    makes small eigenvalues of I - S negative in directions without data. A small number
+    is then added to its diagonal, which reduces the variances by at most this number
+    times the prior variance.
+
+    :param reductions: I - S of each latent function, [L, M, M].
+    :param negligible: The largest number that may be added.
+    :return: R, [L, M, M]; None if I - S needs a larger number, for example because a
+        likelihood that is not log-concave makes f less certain than its prior.
+    """
+    eps = float(np.finfo(np.float64).eps)
+    eye = np.eye(len(L))
+    added = 0.0
+    while added <= negligible:
+        # Lower factors of the reversed matrix are upper factors in the original order.
+        reverse = (reductions + added * eye)[:, ::-1, ::-1]
+        try:
+            upper = np.linalg.cholesky(reverse)[:, ::-1, ::-1]
+        except np.linalg.LinAlgError:
+            added = max(4.0 * added, eps)
+            continue
+        return np.stack([solve_triangular(T, L.T).T for T in upper])
+    return None
+
+
+def rows_of_anywhere(num_rows: int) -> npt.NDArray[np.intp]:
+    """Select the training rows, at equal steps, that stand for a row with unknown
+    inputs.
+    """
+    return np.unique(np.linspace(0, num_rows - 1, ROWS_OF_ANYWHERE).astype(np.intp))
+
+
+def moments_anywhere(means: Array, variances: Array) -> Array:
+    """Compute mean and variance of f, [2, L], at a row with unknown inputs: the mixture
+    over training rows, at which they are [N, L] each.
+    """
+    mean = means.mean(axis=0)
+    return np.stack([mean, np.mean(variances + (means - mean) ** 2, axis=0)])
+
+
 def latent_moments(component: Component, X: Array) -> tuple[Array, Array]:
     """Compute the mean and variance of f, [N, L] each, at rows X [N, D]; rows of NaN
     are unknown.
@@ -150,13 +219,31 @@ def predictive(
         original units.
     """
 
-    def moments(X: Array) -> Array:
-        parts = [
-            target_moments(c.likelihood, X, *latent_moments(c, X)) for c in components
-        ]
-        return np.array(parts)[..., 0]  # [K, 2, N]
+    def moments(component: Component, X: Array) -> tuple[Array, Array]:
+        of_f = latent_moments(component, X)
+        return target_moments(component.likelihood, X, *of_f)
 
-    means, variances = np.swapaxes(_in_chunks(moments, X, -1), 0, 1)
+    return _predictive(components, weights, X, units, moments)
+
+
+def predictive_of_f(
+    components: Sequence[Component], weights: Array, X: Array, units: Units
+) -> Predictive:
+    """Predict f, [N], with a mixture of components; see :func:`predictive`."""
+    return _predictive(components, weights, X, units, latent_moments)
+
+
+def _predictive(
+    components: Sequence[Component],
+    weights: Array,
+    X: Array,
+    units: Units,
+    moments: Callable[[Component, Array], tuple[Array, Array]],
+) -> Predictive:
+    def of_components(X: Array) -> Array:
+        return np.array([moments(each, X) for each in components])[..., 0]  # [K, 2, N]
+
+    means, variances = np.swapaxes(_in_chunks(of_components, X, -1), 0, 1)
     noise = str(components[0].likelihood["kind"])
     return Predictive(means, variances, weights, units, noise)
 

@@ -28,7 +28,8 @@ NUMBERS = {
     "Poisson": ("binsize",),
 }
 CLASSES = ("Bernoulli", "MultiClass", "Softmax", "Ordinal", _OWN_ORDINAL)
-_LOG_LINEAR = "gpflow_pep.likelihoods.LogLinear"
+#: The kind of Gaussian noise that varies with the inputs.
+LOG_LINEAR = "gpflow_pep.likelihoods.LogLinear"
 _LINKS = {"Poisson": {"function": "exp"}, "Bernoulli": {"function": "inv_probit"}}
 #: GPflow's probit link is ``SQUEEZE + (1 - 2 SQUEEZE) Phi(f)``.
 SQUEEZE = 1e-3
@@ -67,10 +68,10 @@ def check_likelihood(likelihood: Mapping[str, Any]) -> None:
 
 
 def _is_log_linear(noise: Any) -> bool:
-    return isinstance(noise, dict) and noise["kind"] == _LOG_LINEAR
+    return isinstance(noise, dict) and noise["kind"] == LOG_LINEAR
 
 
-def _noise_at(likelihood: Mapping[str, Any], X: Array) -> Array:
+def noise_at(likelihood: Mapping[str, Any], X: Array) -> Array:
     """Compute the variance of Gaussian noise, [N, 1], or one number for all rows."""
     noise = likelihood["variance"]
     if not _is_log_linear(noise):
@@ -90,7 +91,7 @@ def target_moments(
     """
     kind = likelihood["kind"]
     if kind == "Gaussian":
-        return mean, variance + _noise_at(likelihood, X)
+        return mean, variance + noise_at(likelihood, X)
     if kind == "StudentT":
         df = likelihood["df"]
         return mean, variance + likelihood["scale"] ** 2 * (df / (df - 2.0))

@@ -121,6 +121,17 @@ def test_the_callback_is_called_by_one_thread_at_a_time(jobs: int) -> None:
     assert sum(begins for begins, _ in numbers) == 6
 
 
+def test_tensorflow_is_loaded_without_its_messages() -> None:
+    code = "from gpflow_pep.compare import compare; import sys"
+    code += "; print('tensorflow' in sys.modules)"
+    environment = {**os.environ}
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment
+    )
+    assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
 def test_nothing_optional_begins_if_it_would_end_too_late() -> None:
     """The compilation of the saved model alone takes longer than what is left, while
     another model would still fit.
@@ -435,7 +446,7 @@ def test_ctrl_c_while_a_pipe_is_read(command: str, tmp_path: Path) -> None:
 def test_ctrl_c_while_tensorflow_is_loaded() -> None:
     ended = python(
         "import os, signal, time; from gpflow_pep.compare import process\n"
-        "with process.exit_on_signals(lambda: 'So it is.'), process._silent_stderr():\n"
+        "with process.exit_on_signals(lambda: 'So it is.'), process.silent_stderr():\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
         "    time.sleep(30)\n"
     )

@@ -795,7 +795,7 @@ def test_a_model_that_hardly_began_is_marked() -> None:
     warnings = texts(comparison, "warning")
     assert warnings == [
         "The default model: the time limit ended 4 of 4 fits before step 10, so the"
-        " scores do not show how good this model is (t in the table). Raise --minutes."
+        " scores do not show how good this model is. Raise --minutes."
     ]
     assert "Do not use it yet" not in usable_for(comparison)
     saved = replace(comparison, best="default")
@@ -804,6 +804,14 @@ def test_a_model_that_hardly_began_is_marked() -> None:
         "Do not use it yet: in 4 of 4 folds the time ran out after at most 1 step of"
         " its training. Raise --minutes."
     )
+    unclear = {**scores, "default": [1.05, 2.2, 0.95, 2.0]}
+    assert made(unclear).best == "default"
+    comparison = made(unclear, default=STOPPED)
+    assert comparison.best == "alpha 0" and ranking(comparison) == (
+        "alpha 0 has the lowest NLPD, and is saved because the default model had too"
+        " little time."
+    )
+    assert made(unclear, **{"default": STOPPED, "alpha 0": STOPPED}).best == "default"
     ten = {**STOPPED, "iterations": 10}
     assert "t" not in word_tables(made(scores, default=ten))[0].rows["default"][0]
 

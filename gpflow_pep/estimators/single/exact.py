@@ -28,11 +28,9 @@ derivative of t. Nothing is compiled, because compiling would take longer than t
 import time
 from typing import Any, NamedTuple
 
-import gpflow
 import numpy as np
 import scipy.optimize
 from gpflow.base import AnyNDArray
-from gpflow.kernels import RBF, IsotropicStationary, Kernel
 from scipy.linalg import lapack
 
 from ...distributions import Units
@@ -41,8 +39,6 @@ from ...distributions.noise import (
     exponent_of_noise,
     features_of_noise,
 )
-from ...likelihoods import LogLinear
-from ...models import PEPRegression
 from ...training.fitting.full_batch import Ascent, MaximiseRecord, one_blas_thread
 from ...training.fitting.points import OVER
 
@@ -55,6 +51,8 @@ WARP_SD = 0.5
 #: The smallest noise variance, which is also the bound in GPflow's Gaussian likelihood;
 #: and the noise variance at the start of training.
 LEAST_NOISE = 1e-6
+#: The smallest value of a parameter of GPflow with this bound.
+LEAST_PARAMETER = 1.001 * LEAST_NOISE
 NOISE = 0.1
 #: The fine start has the lengthscales of the smooth start times this factor, and this
 #: noise variance: strong smooth parts hide fine parts, and with little noise the fit
@@ -105,36 +103,18 @@ def _matern52(r2: AnyNDArray, log_variance: float) -> tuple[AnyNDArray, AnyNDArr
     return linear + (5.0 / 3.0) * r2 * decay, (-5.0 / 6.0) * linear
 
 
-#: By the name of a kernel: the kernel of GPflow, and its values and derivatives as
-#: functions of squared distances.
-KERNELS: dict[str, tuple[Any, Any]] = {
-    "additive": (gpflow.kernels.Matern52, _matern52),
-    "matern52": (gpflow.kernels.Matern52, _matern52),
-    "rbf": (RBF, lambda r2, log_v: ((K := np.exp(log_v - 0.5 * r2)), -0.5 * K)),
+def _rbf(r2: AnyNDArray, log_variance: float) -> tuple[AnyNDArray, AnyNDArray]:
+    K = np.exp(log_variance - 0.5 * r2)
+    return K, -0.5 * K
+
+
+#: By the name of a kernel: the name of GPflow's class, and the values and derivatives
+#: as functions of squared distances.
+KERNELS: dict[str, tuple[str, Any]] = {
+    "additive": ("Matern52", _matern52),
+    "matern52": ("Matern52", _matern52),
+    "rbf": ("SquaredExponential", _rbf),
 }
-
-
-def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
-    """Add a smooth function of each input to a kernel; its lengthscale is not
-    trained.
-    """
-    terms = [
-        RBF(v, SMOOTH, active_dims=[d]) for d, v in enumerate(variances) if v > 0.0
-    ]
-    for term in terms:
-        gpflow.set_trainable(term.lengthscales, False)
-    return gpflow.kernels.Sum([kernel, *terms]) if terms else kernel
-
-
-def with_line(kernel: Kernel, input_of_line: int | None) -> Kernel:
-    """Add a linear function of one input to a kernel, so that predictions continue
-    beyond the rows; its variance is not trained. None adds nothing.
-    """
-    if input_of_line is None:
-        return kernel
-    line = gpflow.kernels.Linear(variance=SLOPE, active_dims=[input_of_line])
-    gpflow.set_trainable(line.variance, False)
-    return gpflow.kernels.Sum([*getattr(kernel, "kernels", [kernel]), line])
 
 
 def _factors(
@@ -228,72 +208,10 @@ class Hyperparameters(NamedTuple):
         lengthscales, v, c, w, a, b, log_additive = np.split(vector, places)
         return cls(lengthscales, v[0], c[0], w, a[0], b[0], log_additive)
 
-    @classmethod
-    def of_model(
-        cls, model: Any, skew: float, tails: float
-    ) -> "Hyperparameters | None":
-        """Read the hyperparameters from a model of one output, whose targets have this
-        warp. None if the model has other hyperparameters.
-        """
-        kernel, *terms = getattr(model.kernel, "kernels", [model.kernel])
-        terms = [term for term in terms if type(term) is not gpflow.kernels.Linear]
-        noise = getattr(model.likelihood, "variance", None)
-        is_plain = all(
-            type(term) is RBF and np.asarray(term.active_dims).shape == (1,)
-            for term in terms
-        )
-        if not isinstance(kernel, IsotropicStationary) or noise is None or not is_plain:
-            return None
-        D = model.data[0].shape[1]
-        lengthscales: AnyNDArray = np.broadcast_to(kernel.lengthscales.numpy(), [D])
-        c = np.log(model.likelihood.variance_at(np.zeros([1, D])).numpy()[0, 0])
-        w = noise.weights.numpy()[:, 0] if isinstance(noise, LogLinear) else np.zeros(D)
-        log_v = np.full(D, -np.inf)
-        for term in terms:
-            log_v[term.active_dims] = np.log(term.variance.numpy())
-        log_variance = np.log(kernel.variance.numpy())
-        return cls(np.log(lengthscales), log_variance, c, w, skew, tails, log_v)
-
     @property
     def units(self) -> Units:
         """The units in which standardised targets become t."""
         return Units(skew=self.skew, tails=self.tails)
-
-    def model(
-        self,
-        X: AnyNDArray,
-        y: AnyNDArray,
-        kernel: str,
-        varying: bool,
-        input_of_line: int | None = None,
-        ard: bool | float = True,
-    ) -> PEPRegression:
-        """Make the model that predicts t, with inducing points at all distinct rows.
-
-        :param varying: Whether the noise is a function of the inputs.
-        :param input_of_line: The input with a linear function.
-        :param ard: Whether the kernel has a lengthscale for each input, or one for all.
-        """
-        variance = np.exp(self.log_variance)
-        lengthscales: Any = np.exp(self.log_lengthscales)
-        if ard is False:
-            lengthscales = lengthscales[0]
-        noise: Any = max(np.exp(self.log_noise), 1.001 * LEAST_NOISE)
-        if varying:
-            noise = LogLinear(X.shape[1], noise)
-            noise.weights.assign(self.noise_weights[:, None])
-        _, distinct = np.unique(X, axis=0, return_index=True)
-        points = gpflow.inducing_variables.InducingPoints(X[np.sort(distinct)])
-        gpflow.set_trainable(points, False)
-        whole = additive(
-            KERNELS[kernel][0](variance, lengthscales), np.exp(self.log_additive)
-        )
-        return PEPRegression(
-            (X, self.units.transform(y)[:, None]),
-            with_line(whole, input_of_line),
-            points,
-            likelihood=gpflow.likelihoods.Gaussian(variance=noise),
-        )
 
 
 def evidence(

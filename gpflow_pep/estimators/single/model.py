@@ -24,7 +24,7 @@ from ...engine.factors import check_num_latent
 from ...engine.factors.entries import has_gaussian_noise
 from ...engine.prior import is_mixed
 from ...engine.refusals import counted
-from ...scoring.components import Component, far_rows
+from ...scoring.components import Component, component_of, far_rows
 from ...training import Ensemble, MaximiseRecord
 from ...training.choosing.alphas import ALPHAS, check_alphas
 from ...training.choosing.ensemble import (
@@ -38,6 +38,7 @@ from ...training.choosing.near import LEAST_ROWS
 from ...training.fitting.objectives import Objective, assign_same, near_lengthscales
 from ...training.fitting.points import OVER
 from .exact import Hyperparameters
+from .exact_model import ExactModel
 from .inputs import YEO_JOHNSON, fit_yeo_johnson
 from .numpy_parts import numpy_components
 from .parts import (
@@ -98,13 +99,14 @@ class SingleModel(abc.ABC):
     :param settings: The settings.
     """
 
-    model: GPModel | Ensemble
     record: MaximiseRecord | None = None
     num_iterations: int
     alpha_scores: dict[float, float] | None = None
     scaler: StandardScaler | YeoJohnson
     #: The units of targets; None for classes.
     units: Units | None = None
+    #: The exact model that predicts with NumPy; None for other models.
+    exact: ExactModel | None = None
     #: The number of outputs of the model.
     num_outputs: int = 1
     #: How the model was trained, and its predictions of left-out rows; None if it was
@@ -113,6 +115,7 @@ class SingleModel(abc.ABC):
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
+        self._model: Any = None
         self._posterior: EnsemblePosterior | None = None
         self._numpy_components: tuple[Component, ...] | None = None
         #: What a model predicts of its own rows, each left out; None until then.
@@ -159,6 +162,12 @@ class SingleModel(abc.ABC):
         return None
 
     @property
+    def model(self) -> GPModel | Ensemble:
+        """The trained model."""
+        model: GPModel | Ensemble = self._model
+        return model
+
+    @property
     def main(self) -> GPModel:
         """The model; in an ensemble, the model with the largest weight."""
         return heaviest(self.model)
@@ -172,6 +181,23 @@ class SingleModel(abc.ABC):
     def likelihood(self) -> Likelihood:
         """The likelihood of the main model."""
         return self.main.likelihood
+
+    @property
+    def has_gaussian_noise(self) -> bool:
+        """Whether each target in the model's units is f plus Gaussian noise."""
+        return self.exact is not None or has_gaussian_noise(self.likelihood)
+
+    @property
+    def rows(self) -> tuple[AnyNDArray, AnyNDArray] | None:
+        """The inputs and targets in the main model, in its units; None if it does not
+        hold rows.
+        """
+        if self.exact is not None:
+            return self.exact.X, self.exact.t[:, None]
+        if not hasattr(self.main, "data"):
+            return None
+        X, Y = map(np.asarray, self.main.data)
+        return X, Y
 
     @property
     def inducing_variable(self) -> Any:
@@ -194,9 +220,12 @@ class SingleModel(abc.ABC):
         """The number of near training rows that predictions use."""
         return max((near.number for near in near_rows(self.model) if near), default=0)
 
-    def set_model(self, model: GPModel | Ensemble) -> None:
-        """Take a trained model, from which the posterior follows."""
-        self.model = model
+    def set_model(self, model: GPModel | Ensemble | None) -> None:
+        """Take a trained model, from which the posterior follows; None before an exact
+        model is taken.
+        """
+        self._model = model
+        self.exact = None
         self._posterior = None
         self._numpy_components = None
         self._left_out = None
@@ -214,6 +243,10 @@ class SingleModel(abc.ABC):
         """Get the components that predict with NumPy, much faster, and their weights;
         no components if NumPy has no form of this model.
         """
+        if self.exact is not None:
+            if self._numpy_components is None:
+                self._numpy_components = (component_of(self.exact.posterior.component),)
+            return self._numpy_components, np.ones(1)
         if self._numpy_components is None:
             self._numpy_components = numpy_components(self.posterior)
         return self._numpy_components, self.posterior.weights.numpy()

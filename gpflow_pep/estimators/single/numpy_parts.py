@@ -12,23 +12,17 @@ from gpflow.kernels import Kernel
 from gpflow.likelihoods import Bernoulli, Gaussian, Likelihood, StudentT
 from gpflow.mean_functions import Zero
 from gpflow.posteriors import AbstractPosterior, IndependentPosteriorSingleOutput
-from scipy.linalg import solve_triangular
 
 from ...engine.checks import refusal
 from ...engine.predictions.context_posterior import ContextRowsPosterior
 from ...engine.predictions.context_rows import Context
 from ...engine.prior.wrapped import WellConditioned
 from ...scoring import likelihoods
-from ...scoring.components import Component, component_of
+from ...scoring.components import Component, component_of, factors_of_u
 from ...scoring.kernels import REMEDY
 from ...scoring.stored import Reader
 from ...training.choosing.ensemble import EnsemblePosterior
 from .describing import Described, Describer
-
-#: Variances may change by this fraction of the smallest variance of y. The standard
-#: deviation then changes by half as much, a hundredth of the allowed difference of
-#: predictions.
-NEGLIGIBLE = 1e-8
 
 
 def numpy_components(posterior: EnsemblePosterior) -> tuple[Component, ...]:
@@ -55,7 +49,7 @@ def describe_posterior(
     for component, moments in zip(
         components, posterior.moments_anywhere(), strict=True
     ):
-        component["any_row"] = np.stack(moments)
+        component["any_row"] = moments
     return {
         "weights": describe(posterior.weights.numpy(), "weights"),
         "components": [
@@ -86,41 +80,8 @@ def _component(posterior: AbstractPosterior, likelihood: Likelihood) -> dict[str
         raise _refused("mean_function", type(mean).__name__, "none or Zero")
     Z = _points(posterior.X_data, kernel)
     largest = np.max(kernel(Z, full_cov=False))
-    roots = _roots(L, reductions, NEGLIGIBLE * _least_noise(likelihood, Z) / largest)
-    factors = {"L": L, "reductions": reductions} if roots is None else {"roots": roots}
-    a = solve_triangular(L, m, lower=True, trans=1)
-    return {"kernel": kernel, "likelihood": likelihood, "Z": Z, "a": a, **factors}
-
-
-def _roots(
-    L: AnyNDArray, reductions: AnyNDArray, negligible: float
-) -> AnyNDArray | None:
-    r"""Compute the lower triangular R with which variances need one triangular solve
-    instead of two: :math:`(R R^T)^{-1} = L^{-T} (I - S) L^{-1}`.
-
-    With :math:`I - S = T T^T`, T upper triangular, R is :math:`L T^{-T}`. Rounding
-    makes small eigenvalues of I - S negative in directions without data. A small number
-    is then added to its diagonal, which reduces the variances by at most this number
-    times the prior variance.
-
-    :param reductions: I - S of each latent function, [L, M, M].
-    :param negligible: The largest number that may be added.
-    :return: R, [L, M, M]; None if I - S needs a larger number, for example because a
-        likelihood that is not log-concave makes f less certain than its prior.
-    """
-    eps = float(np.finfo(np.float64).eps)
-    eye = np.eye(len(L))
-    added = 0.0
-    while added <= negligible:
-        # Lower factors of the reversed matrix are upper factors in the original order.
-        reverse = (reductions + added * eye)[:, ::-1, ::-1]
-        try:
-            upper = np.linalg.cholesky(reverse)[:, ::-1, ::-1]
-        except np.linalg.LinAlgError:
-            added = max(4.0 * added, eps)
-            continue
-        return np.stack([solve_triangular(T, L.T).T for T in upper])
-    return None
+    factors = factors_of_u(m, L, reductions, _least_noise(likelihood, Z) / largest)
+    return {"kernel": kernel, "likelihood": likelihood, "Z": Z, **factors}
 
 
 def _least_noise(likelihood: Likelihood, Z: AnyNDArray) -> float:

@@ -7,15 +7,15 @@ import gpflow
 import numpy as np
 from gpflow.base import AnyNDArray
 from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
+from gpflow.kernels import RBF, IsotropicStationary, Kernel, Linear
 from gpflow.likelihoods import Likelihood
 
 from ...engine.checks import as_code, as_numbers, refusal
-from ...likelihoods import NegativeBinomial, Ordinal, Tobit
+from ...likelihoods import LogLinear, NegativeBinomial, Ordinal, Tobit
 from ...training.fitting.objectives import copy_of
 from ...training.starts import greedy_variance, kmeans, random_subset
 from . import exact
-from .exact import ADDITIVE, LEAST_NOISE, Hyperparameters, additive
+from .exact import ADDITIVE, LEAST_PARAMETER, SLOPE, SMOOTH, Hyperparameters
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": gpflow.kernels.SquaredExponential,
@@ -109,6 +109,29 @@ def make_kernel(
     return _choose("kernel", kernel, KERNELS, also)(lengthscales=lengthscales)
 
 
+def additive(kernel: Kernel, variances: AnyNDArray) -> Kernel:
+    """Add a smooth function of each input to a kernel; its lengthscale is not
+    trained.
+    """
+    terms = [
+        RBF(v, SMOOTH, active_dims=[d]) for d, v in enumerate(variances) if v > 0.0
+    ]
+    for term in terms:
+        gpflow.set_trainable(term.lengthscales, False)
+    return gpflow.kernels.Sum([kernel, *terms]) if terms else kernel
+
+
+def with_line(kernel: Kernel, input_of_line: int | None) -> Kernel:
+    """Add a linear function of one input to a kernel, so that predictions continue
+    beyond the rows; its variance is not trained. None adds nothing.
+    """
+    if input_of_line is None:
+        return kernel
+    line = Linear(variance=SLOPE, active_dims=[input_of_line])
+    gpflow.set_trainable(line.variance, False)
+    return gpflow.kernels.Sum([*getattr(kernel, "kernels", [kernel]), line])
+
+
 def start_at(start: Hyperparameters, kernel: Kernel, likelihood: Likelihood) -> None:
     """Assign initial lengthscales and variances to a kernel that was made by its name,
     and to Gaussian noise, which may be varying.
@@ -120,7 +143,48 @@ def start_at(start: Hyperparameters, kernel: Kernel, likelihood: Likelihood) -> 
     main.lengthscales.assign(lengthscales)
     main.variance.assign(np.exp(start.log_variance))
     noise: Any = getattr(likelihood.variance, "variance", likelihood.variance)
-    noise.assign(max(np.exp(start.log_noise), 1.001 * LEAST_NOISE))
+    noise.assign(max(np.exp(start.log_noise), LEAST_PARAMETER))
+
+
+def take_over(theta: Hyperparameters, kernel: Kernel, likelihood: Likelihood) -> None:
+    """Assign all hyperparameters of an exact model to a kernel and a likelihood that
+    were made with its settings.
+    """
+    start_at(theta, kernel, likelihood)
+    for term in _terms_of(kernel):
+        term.variance.assign(np.exp(theta.log_additive[term.active_dims[0]]))
+    if isinstance(likelihood.variance, LogLinear):
+        likelihood.variance.weights.assign(theta.noise_weights[:, None])
+
+
+def hyperparameters_of(model: Any, skew: float, tails: float) -> Hyperparameters | None:
+    """Read the hyperparameters of an exact model from a model of one output, whose
+    targets have this warp. None if the model has other hyperparameters.
+    """
+    kernel = getattr(model.kernel, "kernels", [model.kernel])[0]
+    terms = _terms_of(model.kernel)
+    noise = getattr(model.likelihood, "variance", None)
+    is_plain = all(
+        type(term) is RBF and np.asarray(term.active_dims).shape == (1,)
+        for term in terms
+    )
+    if not isinstance(kernel, IsotropicStationary) or noise is None or not is_plain:
+        return None
+    D = model.data[0].shape[1]
+    lengthscales: AnyNDArray = np.broadcast_to(kernel.lengthscales.numpy(), [D])
+    c = np.log(model.likelihood.variance_at(np.zeros([1, D])).numpy()[0, 0])
+    w = noise.weights.numpy()[:, 0] if isinstance(noise, LogLinear) else np.zeros(D)
+    log_v = np.full(D, -np.inf)
+    for term in terms:
+        log_v[term.active_dims] = np.log(term.variance.numpy())
+    log_variance = np.log(kernel.variance.numpy())
+    return Hyperparameters(np.log(lengthscales), log_variance, c, w, skew, tails, log_v)
+
+
+def _terms_of(kernel: Kernel) -> list[Any]:
+    """List the terms of a sum after the first one, without a linear function."""
+    terms = getattr(kernel, "kernels", [kernel])[1:]
+    return [term for term in terms if type(term) is not Linear]
 
 
 def make_likelihood(

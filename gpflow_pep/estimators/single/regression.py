@@ -4,7 +4,7 @@ units, exact training, and predictions of rows.
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -26,13 +26,23 @@ from ...engine.prior import is_mixed
 from ...engine.prior.mixing import variances_of_white
 from ...likelihoods import LogLinear, PerOutput
 from ...models import PEP, PEPRegression
-from ...scoring.components import predictive
+from ...scoring.components import predictive, predictive_of_f
 from ...training import Ensemble
 from ...training.choosing.ensemble import EnsemblePredictions, components
-from .exact import KERNELS, Hyperparameters, find_start, fit_exact, with_line
+from .exact import KERNELS, Hyperparameters, find_start, fit_exact
+from .exact_model import POWER, ExactModel
 from .model import PREDICTION_CHUNK, SingleModel
 from .outputs import have_units, make_output_kernel
-from .parts import NUMBERS, make_likelihood
+from .parts import (
+    NUMBERS,
+    ROWS,
+    hyperparameters_of,
+    make_inducing_variable,
+    make_kernel,
+    make_likelihood,
+    take_over,
+    with_line,
+)
 from .settings import ModelSettings
 from .target_units import fit_units, likelihood_in, log_slopes, spread_of, to_model
 
@@ -82,6 +92,16 @@ def likelihood_of_outputs(
     return PerOutput([one, *others])
 
 
+def scalable_outputs(
+    settings: ModelSettings, num_inputs: int, num_outputs: int
+) -> AnyNDArray:
+    """Find for each output, [P], whether its targets may be shifted and scaled."""
+    if settings.likelihood in GAUSSIAN:
+        return np.ones(num_outputs, dtype=bool)
+    likelihood = likelihood_of_outputs(settings, num_inputs, num_outputs)
+    return have_units(likelihood, num_outputs)
+
+
 def count_outputs(settings: ModelSettings, num_inputs: int, num_columns: int) -> int:
     """Count the outputs of y. Further columns may hold other data for the likelihood,
     such as limits.
@@ -123,9 +143,7 @@ class SingleRegressor(SingleModel):
             start = before.hyperparameters()
         if self.num_outputs > 1:
             start = None
-        in_units = np.ones(self.num_outputs, dtype=bool)
-        if settings.likelihood not in GAUSSIAN:
-            in_units = have_units(self._likelihood_of_targets(), self.num_outputs)
+        in_units = scalable_outputs(settings, self.num_inputs, self.num_outputs)
         logarithm = settings.likelihood == "log_normal"
         scaled = settings.standardize & in_units
         self.units = fit_units(Y, scaled=scaled, logarithm=logarithm)
@@ -149,9 +167,11 @@ class SingleRegressor(SingleModel):
 
     def hyperparameters(self) -> Hyperparameters | None:
         """Read the hyperparameters that the model shares with an exact one."""
+        if self.exact is not None:
+            return self.exact.theta
         if self.num_outputs > 1 or not hasattr(self.main, "data"):
             return None
-        return Hyperparameters.of_model(self.main, self.units.skew, self.units.tails)
+        return hyperparameters_of(self.main, self.units.skew, self.units.tails)
 
     @property
     def is_exact(self) -> bool:
@@ -173,8 +193,8 @@ class SingleRegressor(SingleModel):
     ) -> None:
         """Train with the evidence of the exact model."""
         settings = self.settings
-        varying = settings.noise == "varying"
         kernel = str(settings.kernel).replace("auto", "rbf")
+        varying = settings.noise == "varying"
         scale = np.ones(X.shape[1])
         level = 1.0
         mean_square = 1.0
@@ -207,9 +227,34 @@ class SingleRegressor(SingleModel):
                 f" {record.message} Raise max_iterations or max_seconds."
             )
             warnings.warn(text, ConvergenceWarning, stacklevel=5)
-        self._warp(np.array([theta[4:6]]), Y)
-        line = settings.time
-        self.finish(theta.model(X, Y[:, 0], kernel, varying, line, settings.ard))
+        t = self._warp(np.array([theta[4:6]]), Y)[:, 0]
+        exact = ExactModel(theta, X, t, kernel, varying, settings.time)
+        if exact.is_usable:
+            self.set_model(None)
+            self.exact = exact
+            self.mixture_in_numpy()
+        else:
+            self.finish(self._made_of(exact))
+
+    @property
+    def model(self) -> GPModel | Ensemble:
+        """The trained model. It is made now if an exact model predicts with NumPy."""
+        if self._model is None and self.exact is not None:
+            self._model = self._made_of(self.exact)
+        return super().model
+
+    def _made_of(self, exact: ExactModel) -> GPModel:
+        """Make the model of TensorFlow that equals an exact model."""
+        settings = self.settings
+        D = exact.X.shape[1]
+        kernel = with_line(make_kernel(settings.kernel, D, settings.ard), settings.time)
+        likelihood = self._likelihood_of_targets()
+        take_over(exact.theta, kernel, likelihood)
+        points = make_inducing_variable(
+            ROWS, exact.X, len(exact.X), kernel, settings.seed
+        )
+        data = exact.X, exact.t[:, None]
+        return self.make_model(data, kernel, likelihood, points, alpha=POWER)
 
     def _find_start(self, X: AnyNDArray, Y: AnyNDArray) -> Hyperparameters | None:
         """Find the initial hyperparameters of an exact model of some of the rows. None
@@ -298,7 +343,7 @@ class SingleRegressor(SingleModel):
     @property
     def mixes_outputs(self) -> bool:
         """Whether columns of y are mixtures of common functions."""
-        return is_mixed(self.kernel)
+        return self.exact is None and is_mixed(self.kernel)
 
     def left_out(
         self, copies: AnyNDArray | None = None
@@ -312,11 +357,7 @@ class SingleRegressor(SingleModel):
         """
         if self.has_rows_as_points:
             if self._left_out is None:
-                model: Any = self.model
-                moments = map(np.asarray, model.loo_moments(copies))
-                mean, variance = (
-                    self._without_axis(values)[None] for values in moments
-                )
+                mean, variance = (part[None] for part in self._leave_out(copies))
                 self._left_out = Predictive(mean, variance, np.ones(1), self.units)
             return slice(None), self._left_out
         if self.judged is None or not self.judged.moments:
@@ -327,6 +368,13 @@ class SingleRegressor(SingleModel):
         )
         weights = components(self.model)[1]
         return self.judged.left_out, Predictive(mean, variance, weights, self.units)
+
+    def _leave_out(self, copies: AnyNDArray | None) -> Iterable[AnyNDArray]:
+        """Compute mean and variance of the targets of each row given the other rows."""
+        if self.exact is not None:
+            return self.exact.left_out(copies)
+        model: Any = self.model
+        return map(self._without_axis, map(np.asarray, model.loo_moments(copies)))
 
     def predictive(
         self, rows: AnyNDArray, known: AnyNDArray | None = None
@@ -347,14 +395,19 @@ class SingleRegressor(SingleModel):
         return self._mixed(moments, self.units)
 
     def predictive_of_f(self, rows: AnyNDArray) -> Predictive:
-        """Predict f."""
-        moments = self.predicted(self.in_units(rows), self.posterior.components_of_f)
+        """Predict f, with NumPy if the model has a form in NumPy."""
+        X = self.in_units(rows)
+        units = self.units._replace(logarithm=False)
+        parts, weights = self.mixture_in_numpy()
+        if parts:
+            return predictive_of_f(parts, weights, X, units)
+        moments = self.predicted(X, self.posterior.components_of_f)
         if self.mixes_outputs:
             for k, model in enumerate(components(self.model)[0]):
                 kernel: Any = model.kernel
                 white = np.asarray(kernel.W) ** 2 @ variances_of_white(kernel).numpy()
                 moments[2 * k + 1] = np.maximum(moments[2 * k + 1] - white, 0.0)
-        return self._mixed(moments, self.units._replace(logarithm=False))
+        return self._mixed(moments, units)
 
     def quantiles_of_draws(
         self, rows: AnyNDArray, q: AnyNDArray, known: AnyNDArray | None = None
@@ -428,7 +481,7 @@ class SingleRegressor(SingleModel):
         other, in the model's units.
         """
         values = [self._without_axis(require_finite(moment)) for moment in moments]
-        noise = "Gaussian" if has_gaussian_noise(self.likelihood) else "other"
+        noise = "Gaussian" if self.has_gaussian_noise else "other"
         weights = self.posterior.weights.numpy()
         return Predictive(
             np.stack(values[::2]), np.stack(values[1::2]), weights, units, noise

@@ -48,6 +48,7 @@ from ...engine.prior.evaluate import skip_autograph
 from ...engine.refusals.numbers import as_probabilities
 from ...models.base import ADVICE, finite, q_once
 from ...models.mixed import predict_f_of_readings
+from ...scoring.components import moments_anywhere, rows_of_anywhere
 
 
 class EnsemblePredictions(Module):
@@ -430,17 +431,13 @@ class EnsemblePosterior(EnsemblePredictions):
         self._some_rows = [*map(_some_rows, models, self.posteriors)]
 
     @skip_autograph
-    def moments_anywhere(self) -> list[tuple[AnyNDArray, ...]]:
-        """Compute mean and variance of f under each component, [L] each, at a row with
+    def moments_anywhere(self) -> list[AnyNDArray]:
+        """Compute mean and variance of f under each component, [2, L], at a row with
         unknown inputs: the mixture over training rows, or over about 1000 of them.
         """
 
-        def moments(
-            posterior: AbstractPosterior, rows: AnyNDArray
-        ) -> tuple[AnyNDArray, ...]:
-            means, variances = map(np.asarray, posterior.predict_f(rows))
-            mean = means.mean(axis=0)
-            return mean, np.mean(variances + (means - mean) ** 2, axis=0)
+        def moments(posterior: AbstractPosterior, rows: AnyNDArray) -> AnyNDArray:
+            return moments_anywhere(*map(np.asarray, posterior.predict_f(rows)))
 
         parts = self.posteriors, self._some_rows
         if tf.executing_eagerly():
@@ -498,12 +495,12 @@ def _some_rows(model: Any, posterior: Any) -> AnyNDArray:
         rows = np.asarray(
             getattr(posterior.X_data, "inducing_variable", posterior.X_data).Z
         )
-    return rows[np.unique(np.linspace(0, len(rows) - 1, 1000).astype(int))]
+    return rows[rows_of_anywhere(len(rows))]
 
 
 def _with_unknown(
     unknown: tf.Tensor,
-    anywhere: tuple[AnyNDArray, ...],
+    anywhere: AnyNDArray,
     mean: tf.Tensor,
     covariance: tf.Tensor,
     full_cov: bool,
