@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 #: length of the window.
 FEWEST_BEFORE = 12
 LENGTHS_BEFORE = 2
-#: The largest number of dates below a picture for each inch of its width. With 2.5 the
+#: The largest number of dates below a picture for each inch of the axis. With 3.3 the
 #: labels of months and years touch.
-TICKS_PER_INCH = 1.5
+TICKS_PER_INCH = 2.1
 #: How dark each band is, by the percentage that it contains.
 SHADES = {90: 0.16, 50: 0.32}
 
@@ -90,7 +90,7 @@ def draw_forecast(forecast: Forecast, axes: "Axes") -> None:
     if np.issubdtype(times.dtype, np.datetime64):
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        most = int(TICKS_PER_INCH * axes.get_figure().get_figwidth())
+        most = int(TICKS_PER_INCH * axes.bbox.width / axes.figure.dpi)
         locator = AutoDateLocator(minticks=2, maxticks=most)
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))

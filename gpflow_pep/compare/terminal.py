@@ -177,8 +177,8 @@ def legend(comparison: Comparison) -> str:
         small = f"{SMALL:g} nats and {small}"
     text += (
         f" ~: the {score} is neither clearly better nor clearly worse than for *, and"
-        f" the difference and its standard error are at most {small}. ?: one of both is"
-        " larger, or a constant is as good. No mark: clearly worse."
+        f" the difference and its standard error are at most {small}. ?: one of the two"
+        " is larger, or a constant is as good. No mark: clearly worse."
     )
     text += f" !: far worse in one {part} than in the others."
     return f"{text} t: the time limit ended a fit before step {FEWEST_STEPS}."

@@ -530,17 +530,30 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         W = parts.whiten().W
         memory = self._memory_terms(W)
         return SiteProblem(
-            parts, rows, W, self.chunk_size, memory, latents=self.latents
+            parts,
+            rows,
+            W,
+            self.chunk_size,
+            memory,
+            num_latents=self._num_latents,
+            latents=self.latents,
         )
+
+    @property
+    def _num_latents(self) -> int:
+        """The number of latent functions, which differs from ``num_latent_gps`` if
+        outputs are mixed.
+        """
+        if prior.is_mixed(self.kernel):
+            return len(self.kernel.latent_kernels)
+        return int(self.num_latent_gps)
 
     def _check_latent(self, *, shared: bool = False) -> None:
         """See :func:`~gpflow_pep.engine.prior.check_independent`."""
-        mixes = prior.is_mixed(self.kernel)
-        num_latents = len(self.kernel.latent_kernels) if mixes else self.num_latent_gps
         kernel = self._latent_parts.kernel
-        shared = shared and not mixes
+        shared = shared and not prior.is_mixed(self.kernel)
         prior.check_independent(
-            kernel, self.inducing_variable, num_latents, shared=shared
+            kernel, self.inducing_variable, self._num_latents, shared=shared
         )
 
     def _check_data(self, data: Any, kernel: Kernel | None = None) -> Data:

@@ -116,8 +116,7 @@ class ContextPredictions:
             of_gpflow: Any = super()
             return of_gpflow.predict_f(Xnew, full_cov, full_output_cov)
         posterior = self._context_posterior(PrecomputeCacheType.NOCACHE, near)
-        options = {"blocks": blocks, "near": near.number}
-        return posterior.fused_predict_f(Xnew, full_cov, full_output_cov, **options)
+        return posterior.fused_predict_f(Xnew, full_cov, full_output_cov, blocks=blocks)
 
     @skip_autograph
     def predict_y(

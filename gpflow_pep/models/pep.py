@@ -355,8 +355,8 @@ class PEP(ContextPredictions, InternalDataModel, PowerEPModel):
         """Replace all cached sites; their number may change."""
         self.sites.write(sites)
 
-    def _converge(self, copies: int = 1) -> Converged:
-        problem = self.site_problem().keep_projections(copies)
+    def _converge(self) -> Converged:
+        problem = self.site_problem().keep_projections()
         # TensorFlow would save an attribute.
         report = partial(self.__dict__.__setitem__, "last_adjoint")
         fixed_point = self._once("sites", partial(self._infer, problem))

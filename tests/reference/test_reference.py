@@ -15,6 +15,7 @@ from scipy import stats
 from reference import regression as reference
 from reference import sites as pep_reference
 from reference.regression import make_factors
+from reference.tilted import log_power_expectation
 
 MEANS = np.array([0.3, -1.2, 0.9])
 VARIANCES = np.array([0.5, 2.0, 0.1])
@@ -56,6 +57,18 @@ def test_tilted_moments_of_one_latent_function(name: str, alpha: float) -> None:
             integrand, mean - 9.0, mean + 9.0, (power,), **accuracy
         )
         assert value == pytest.approx(expected[0], rel=1e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("infinity", [-np.inf, np.inf])
+def test_an_infinite_log_density_at_power_zero_is_refused(infinity: float) -> None:
+    def log_density(f: np.ndarray) -> np.ndarray:
+        return np.where(f > 0.3, infinity, 0.0)
+
+    with (
+        np.errstate(invalid="ignore"),
+        pytest.raises(ValueError, match="the integrand is infinite or NaN between"),
+    ):
+        log_power_expectation(log_density, 0.0, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])

@@ -24,7 +24,10 @@ def _panel_sums(integrand: LogDensity, low: Array, high: Array) -> tuple[Array, 
 
 
 def adaptive_integral(integrand: LogDensity, edges: Array) -> float:
-    """The integral of `integrand` from the first to the last of the sorted `edges`."""
+    """The integral of `integrand` from the first to the last of the sorted `edges`.
+
+    :raises ValueError: If the integrand is infinite or NaN somewhere.
+    """
     low = edges[:-1]
     high = edges[1:]
     coarse, _ = _panel_sums(integrand, low, high)
@@ -34,6 +37,10 @@ def adaptive_integral(integrand: LogDensity, edges: Array) -> float:
         middle = 0.5 * (low + high)
         left, left_size = _panel_sums(integrand, low, middle)
         right, right_size = _panel_sums(integrand, middle, high)
+        finite = np.isfinite(left + right)
+        if not finite.all():  # no panel would ever be small enough
+            panel = float(low[~finite][0]), float(high[~finite][0])
+            raise ValueError(f"the integrand is infinite or NaN between {panel}")
         magnitude = max(magnitude, float(np.sum(left_size + right_size)))
         # Either is enough: rounding of a large exponent keeps a panel from ever
         # reaching the first.

@@ -216,7 +216,7 @@ def _sums_of_whitened(A: tf.Tensor, r: tf.Tensor, logdet: tf.Tensor) -> RowSums:
     A, r = (tf.reshape(values, [rows, values.shape[2] or -1]) for values in (A, r))
     return RowSums(
         Natural(
-            gram(tf.transpose(A)[None], tf.ones([1, 1], A.dtype)),
+            gram(tf.transpose(A)[None]),
             _by_output(tf.matmul(A, r, transpose_a=True)[None]),
         ),
         tf.reduce_sum(tf.square(r)),

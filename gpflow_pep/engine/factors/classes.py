@@ -217,7 +217,7 @@ def _with_one_bump(mean: Tensor, variance: Tensor, alpha: Tensor) -> Tensor:
 
     @tf.custom_gradient
     def integral(mean: Tensor, variance: Tensor) -> tuple[Tensor, Callable[..., Any]]:
-        # What gives the value has given the derivatives too.
+        # The terms of the value are also the terms of its derivatives.
         def gradient(upstream: Tensor) -> tuple[Tensor, Tensor]:
             share = upstream / (1.0 + alpha * excess)
             density = (b * np.sqrt(0.5 / np.pi)) * tf.exp(-0.5 * z * z) / deviation

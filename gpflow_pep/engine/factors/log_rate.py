@@ -25,8 +25,8 @@ def bounded_exp(x: Tensor) -> Tensor:
     large.
     """
     largest = 0.45 * np.log(np.finfo(x.dtype.as_numpy_dtype).max)
-    # How far the linear part continues beyond the largest exponential. Its values leave
-    # room in single precision too.
+    # The linear part continues up to 1e4 beyond the largest exponential. Its values
+    # leave room in single precision too.
     rest = tf.clip_by_value(x - largest, 0.0, 1e4)
     return tf.exp(tf.minimum(x, largest)) * (1.0 + rest)
 

@@ -1,5 +1,5 @@
-r"""Several classes of which the largest latent function decides: RobustMax, of two
-values.
+r"""RobustMax: the largest of several latent functions decides the class. The likelihood
+has two values.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,47 +22,48 @@ from .moments import implementations
 
 
 class _Rule(NamedTuple):
-    r"""Where nodes are, and how many."""
+    r"""The places of nodes, and their number."""
 
     start: float = -7.5
-    """The ends of all nodes. As the product grows with t, the part of P left of them is
-    at most Phi(start); the right end is further off, because a tiny P may come from
-    there.
+    """The left end of all nodes. As the product grows with t, the part of P left of it
+    is at most Phi(start).
     """
+    #: The right end of all nodes. A tiny P may come from there, so it is further out.
     end: float = REACH
     rise_start: float = -7.5
-    """Left of it, in its standard deviations from its middle, a normal distribution
-    function is 0.
+    """The place below which a normal distribution function counts as 0, in standard
+    deviations from its middle.
     """
-    rise_end: float = 6.5  #: Right of it, it is 1.
+    rise_end: float = 6.5  #: The place above which it counts as 1.
     largest_step: float = 0.65**0.5
-    r"""Of even nodes. The error of the trapezoid rule of step h is bounded by
-    :math:`|\Phi(x + i y)|` on lines beside the real one. Relative to the probability
-    plus 1e-3 / (L - 1) it was at most 1e-10, and that of the derivatives 1e-9, for 2 to
-    20 classes where h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
+    r"""The largest step of even nodes. The error of the trapezoid rule of step h is
+    bounded by :math:`|\Phi(x + i y)|` on lines parallel to the real line. Relative to
+    the probability plus 1e-3 / (L - 1), the error was at most 1e-10, and the error of
+    derivatives at most 1e-9, for 2 to 20 classes if
+    h^2 (1 + sum of the rates' cubes)^(2/3) is below 0.65.
     """
     num_even: tuple[int, int] = (48, 64)
-    """The numbers of even nodes for all rows: the first one where it suffices. One of
-    these may have a label that is less certain than the others.
+    """The numbers of even nodes for all rows. The first number is used if it is enough;
+    in the second case the label of a row may be less certain than other classes.
     """
     num_in_panel: int = 32
     half_panel: float = 8.1
-    """Where the product's growth off the real line is that of :math:`e^{r^2 y^2 / 2}`,
-    r being the length of (1, b), half of a panel is so many 1/r. The error of 32
-    Gauss-Legendre nodes is then about 1e-11 by the bound on an ellipse, and was below
-    1e-10, that of derivatives below 1e-9.
+    """Half of the length of a panel in units of 1/r, where r is the length of (1, b)
+    and the product grows off the real line like :math:`e^{r^2 y^2 / 2}`. The error of
+    32 Gauss-Legendre nodes is then about 1e-11 by the bound on an ellipse. The measured
+    error was below 1e-10, and below 1e-9 for derivatives.
     """
     panels_per_rise: int = 5
-    """More panels than any row needs: in the worst case all rates are equal, and a rise
-    then takes as many panels as the square root of their number, nearly.
+    """A number of panels that is enough for any row. In the worst case all rates are
+    equal, and a rise takes about as many panels as the square root of their number.
     """
-    smallest_rate: float = 1e-6  #: Where the ends of a rise are found by division.
+    smallest_rate: float = 1e-6  #: The least rate by which ends of a rise are divided.
 
 
 _RULE = _Rule()
-#: Of the label's variance, added to the others', and of their least, added to it. The
-#: integral is the same to its digits, and derivatives in a variance next to 0 keep
-#: theirs, which sites need.
+#: This fraction of the label's variance is added to the variances of other classes, and
+#: this fraction of their least variance to the label's. It does not change the digits
+#: of the integral. Derivatives in a variance near 0 keep their digits, as sites need.
 _SMALLEST_RATIO = 1e-12
 #: This is added to all variances.
 _SMALLEST_VARIANCE = 1e-30
@@ -97,7 +98,7 @@ def prob_is_largest(
         return tf.reduce_sum(tf.where(is_label, x, tf.zeros_like(x)), axis=0)
 
     def of_others(x: Tensor) -> Tensor:
-        # In any order: the first class takes the place of the label.
+        # The order does not matter: the first class takes the place of the label.
         first, later = tf.split(x, [1, -1])
         return tf.where(is_later_label, first, later)
 
@@ -118,9 +119,9 @@ def prob_is_largest(
 def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
     r"""Compute :math:`P = \int N(t; 0, 1) \prod_k \Phi(a_k + b_k t) \, dt`.
 
-    Where all rates of all rows are moderate nodes are even, the same for all rows, and
-    some more of them where rates are larger; otherwise each row has panels of its own,
-    see :func:`_over_panels`. Beside rounding errors are below 1e-10 of P plus 1e-3 / K.
+    If all rates of all rows are moderate, nodes are even, and the same for all rows.
+    Larger rates need some more nodes. Otherwise each row has separate panels, see
+    :func:`_over_panels`. Errors apart from rounding are below 1e-10 of P plus 1e-3 / K.
     """
 
     @tf.custom_gradient
@@ -134,7 +135,7 @@ def prob_above_all(margin: Tensor, rate: Tensor) -> Tensor:
 
 
 def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
-    """Compute what :func:`_integrals` does at the nodes that are needed."""
+    """Compute :func:`_integrals` with as many nodes as are needed."""
 
     @tf.custom_gradient
     def integrals(margin: Tensor, rate: Tensor) -> tuple[Tensor, Callable[..., Any]]:
@@ -164,9 +165,9 @@ def _by_rule(margin: Tensor, rate: Tensor) -> Tensor:
 
 
 def _unwatched(x: Tensor) -> Tensor:
-    """Hide a tensor from tapes, which ``tf.stop_gradient`` does not.
+    """Hide a tensor from tapes, which ``tf.stop_gradient`` does not do.
 
-    Inside of two of them ``tf.cond`` would build the derivatives of both branches at
+    Inside of two tapes ``tf.cond`` would build the derivatives of both branches at
     once.
     """
     integer = tf.int64 if x.dtype == tf.float64 else tf.int32
@@ -183,7 +184,7 @@ class _Nodes(NamedTuple):
 
 
 def _most_cubes(num_nodes: int) -> float:
-    """Find the largest sum of the rates' cubes for which so many even nodes are
+    """Find the largest sum of the rates' cubes for which this number of even nodes is
     accurate.
     """
     step = (_RULE.end - _RULE.start) / (num_nodes - 1)
@@ -191,7 +192,7 @@ def _most_cubes(num_nodes: int) -> float:
 
 
 def _even_nodes(few: Tensor, dtype: tf.DType) -> _Nodes:
-    """Give even nodes, the lesser number of them where few do."""
+    """Make even nodes, the smaller number of them if ``few`` is true."""
 
     def rule(num_nodes: int) -> AnyNDArray:
         t = np.linspace(_RULE.start, _RULE.end, num_nodes)
@@ -216,8 +217,8 @@ def _integrals(nodes: _Nodes, margin: Tensor, rate: Tensor) -> Tensor:
     """Compute P and its derivatives in the margins and rates [K, N], [1 + 2 K, N]."""
     margin, rate = (tf.expand_dims(x * -np.sqrt(0.5), 1) for x in (margin, rate))
     x = margin + rate * nodes.t
-    # Stands for a distribution function of 0 in a quotient: it is 0 beside any error
-    # rate of labels.
+    # A distribution function of 0 is replaced by 1e-30 in a quotient, which is
+    # negligible relative to any error rate of labels.
     cdf = tf.maximum(tf.math.erfc(x), 1e-30)  # twice it
     weighted = tf.reduce_prod(0.5 * cdf, axis=0) * nodes.weights
     derivative = tf.exp(-x * x) / cdf * (np.sqrt(2.0 / np.pi) * weighted)
@@ -234,16 +235,15 @@ def _over_panels(
     *others: Tensor,
 ) -> Tensor:
     """
-    Sum what a function makes of the nodes of one panel after another, until all rows
-    are covered.
+    Sum a function of the nodes of one panel after another, until all rows are covered.
 
     A row's first panel begins where the last of its distribution functions begins to
-    rise, as the product is 0 left of it. So all that still rise do so about there, over
-    their widths: a panel is as short as the steepest of them needs, and later panels
-    grow as one after another is over.
+    rise, because the product is 0 left of it. All functions that still rise do so near
+    this place, over their widths. A panel is as short as the steepest function needs,
+    and later panels are longer when steep functions have risen.
 
-    :param of_nodes: Gives [C, n] of nodes and of n columns of the tensors [..., N] that
-        follow.
+    :param of_nodes: A function of nodes and of n columns of the tensors [..., N] that
+        follow, with values [C, n].
     :param size: C.
     """
     dtype = margin.dtype
@@ -253,12 +253,12 @@ def _over_panels(
     first, over = ((end - margin) / rate for end in (_RULE.rise_start, _RULE.rise_end))
     start = tf.clip_by_value(tf.reduce_max(first, axis=0), _RULE.start, last_end)
     places, sizes = np.polynomial.legendre.leggauss(_RULE.num_in_panel)
-    # From 0 to 2, with weights for a density that is that of the standard normal at 0.
+    # Nodes from 0 to 2. The weights have the density of the standard normal at 0.
     places, sizes = (
         tf.constant(column[:, None], dtype)
         for column in (1.0 + places, sizes / np.sqrt(2.0 * np.pi))
     )
-    # NaN where a row is, which TensorFlow 2.16 makes 0 of in a product with 0.
+    # Rows with NaN stay NaN. TensorFlow 2.16 makes 0 of a product of NaN and 0.
     zeros = tf.where(tf.math.is_nan(start), start, tf.zeros_like(start))
     squares = rate * rate
 

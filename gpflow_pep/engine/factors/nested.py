@@ -1,17 +1,17 @@
-r"""Integrals over several latent functions of which only the values of the density are
+r"""Integrals over several latent functions, for densities of which only the values are
 known.
 
-Each rule is a grid of nodes. Most rows are integrated by the first and simplest one,
-even nodes for the Gaussian itself: where there are many rows, a density varies little
-over what the other rows leave open. Whether nodes resolve an integral is seen by the
-rules of every second node. In the rows that are left over, nodes are placed for one
-latent function after the other, the first one innermost, where the factor is *given*
-the outer ones. Where that is, is searched for at every node of the outer ones, so the
-search has to be cheap: it zooms in on a peak, and takes what is further inside by
-Laplace's method. For the rows that this leaves over there are more nodes, and a search
-that looks far away as well.
+Each rule is a grid of nodes. Most rows are integrated by the first and simplest rule,
+even nodes for the Gaussian itself: if there are many rows, the Gaussian is narrow, and
+a density varies little over its width. The rules with every second node show whether
+the nodes resolve an integral. In all other rows, nodes are placed for one latent
+function after the other, where the factor is large *given* the outer latent functions;
+the first latent function is the innermost. The place is searched for at every node of
+the outer functions, so the search has to be cheap: it zooms in on a peak, and
+integrates over the inner functions by Laplace's method. Rows that are still not
+resolved get more nodes, and a search that also looks far away.
 
-Nodes are constants for differentiation, and so no search is differentiated.
+Nodes are constants for differentiation, so searches are not differentiated.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,36 +51,39 @@ from .targets import expected_moments, integrated_moments
 
 
 class _Placing(NamedTuple):
-    """How nodes are placed for each latent function: numbers, or tensors of them."""
+    """Settings for the nodes of each latent function: numbers, or tensors."""
 
     num_nodes: Any
     tolerance: Any
-    """How close the rules of all and of half of the nodes have to be, relative to 1 +
-    abs(ell).
+    """The largest difference between the rules with all nodes and with half of them,
+    relative to 1 + abs(ell).
     """
     search_reach: Any = REACH
-    """The search begins at the best of ``num_starts`` hyperbolic sines of even steps up
-    to so many standard deviations, and zooms in at most ``num_zooms`` times.
+    """The largest distance at which a search begins, in standard deviations. It begins
+    at the best of ``num_starts`` points, hyperbolic sines of even steps up to this
+    distance, and zooms in at most ``num_zooms`` times.
     """
     num_starts: Any = 9
     num_zooms: Any = 3
-    structure_extent: Any = 1.5  #: In the widths of a peak, how far its nodes are even.
+    #: The distance up to which the nodes of a peak are even, in widths of the peak.
+    structure_extent: Any = 1.5
     num_powers: Any = 1
-    """1 to look for the peak of the density alone, 2 for that of it to the power as
-    well, and to move nodes to the latter if it is far away.
+    """1 to search for the peak of the density only; 2 to search also for the peak of
+    the density to the power, and to move nodes to it if it is far away.
     """
 
     def tensors(self, dtype: tf.DType) -> "_Placing":
-        """Make tensors, for which one graph does for all placings."""
+        """Make tensors, with which one graph is enough for all placings."""
         kinds = (tf.int32 if isinstance(number, int) else dtype for number in self)
         return _Placing(*map(tf.constant, self, kinds))
 
 
-#: Nodes for each latent function, by the number of these: even ones, of which, as of
-#: every second one, there is an odd number, so that the mean is one; placed ones, for
-#: rows that these do not resolve; and for the rest, after a careful search.
+#: The numbers of nodes for each latent function, by the number of latent functions. The
+#: first number is for even nodes; it is odd, and so is the number of every second node,
+#: so that the mean is a node. The second number is for rows that even nodes do not
+#: resolve, and the third for all other rows, after a careful search.
 _NUM_NODES = {1: (49, 48, 128), 2: (25, 44, 80), 3: (21, 20, 32)}
-#: A search ends where the exponent falls by less than this in a step.
+#: A search ends when the exponent falls by less than this in a step.
 _SMALL_DROP = 0.7
 
 
@@ -93,36 +96,36 @@ class _Peak(NamedTuple):
 
 
 class _Axis(NamedTuple):
-    """The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of that
+    """The nodes of one latent function in a grid [Q1, ..., QL, N]; constants of this
     rank.
 
-    Those of the first latent function depend on all others, and those of the last on
-    none.
+    The nodes of the first latent function depend on all other latent functions, and the
+    nodes of the last one on none.
     """
 
     offset: Tensor  #: f - m.
-    weights: Tensor  #: Of sum 1.
+    weights: Tensor  #: Weights whose sum is 1.
     slope: Tensor | None = None
-    """By which the Gaussian is moved, see
-    :class:`~gpflow_pep.engine.numerics.quadrature.Mode`; None: 0.
+    """The slope by which the Gaussian is moved, see
+    :class:`~gpflow_pep.engine.numerics.quadrature.Mode`; None for 0.
     """
     at_mean: Tensor | None = None
-    """1 for the node at the mean, 0 for others; None where there may be none."""
+    """1 for the node at the mean, 0 for others; None if there may be no such node."""
 
 
 class _GridIntegral(NamedTuple):
-    """An integral, and how far the rules of half of the nodes are from it."""
+    """An integral, and the difference to the rules with half of the nodes."""
 
     value: Tensor  #: [N].
     error: Tensor
-    """[N], a constant for differentiation: the differences of rules add up without
-    their signs. See :mod:`gpflow_pep.engine.factors.generic`.
+    """[N], the sum of the absolute differences of rules, a constant for
+    differentiation. See :mod:`gpflow_pep.engine.factors.generic`.
     """
 
 
 def _narrow_rows(variance: Tensor) -> Narrow:
-    """Find narrow Gaussians; here the power mean is linear in the variance, not its
-    logarithm.
+    """Find narrow Gaussians. Here the power mean is linear in the variance, and its
+    logarithm is not.
     """
     narrow = find_narrow(variance)
     return narrow._replace(
@@ -163,7 +166,8 @@ def _integrate_on_grid(
 
     :param log_prob: :math:`\log p` for F [K, N, L], [K, N].
     :param alpha: [N].
-    :param with_ends: Whether what the outermost nodes add counts as an error.
+    :param with_ends: Whether the contribution of the outermost nodes counts as an
+        error.
     """
     num_latent = len(axes)
     narrow = _narrow_rows(variance)
@@ -184,14 +188,14 @@ def _integrate_on_grid(
             drift = alpha * axis.slope * v
             values += axis.slope * (0.5 * drift - offset)
             from_centre = offset - drift
-        # With the derivatives of the Gaussian at f held constant, to any order.
+        # This factor has the derivatives of the Gaussian at constant f, to any order.
         log_density = -0.5 * (tf.square(from_centre) / v + tf.math.log(v))
         change = tf.exp(log_density - tf.stop_gradient(log_density))
         weights = axis.weights * change
         if axis.at_mean is not None:
-            # Where the Gaussian is narrow the integral is linear in its variance. Of
-            # the weight of nodes beside the one at the mean: a weight of 0 would have
-            # no derivative.
+            # If the Gaussian is narrow, the integral is linear in its variance, and so
+            # are the weights of all nodes but the one at the mean. A weight of 0 would
+            # have no derivative.
             ratio = narrow.variance[:, k] / v + 1e-8
             part = tf.where(narrow.rows[:, k], ratio, tf.ones_like(ratio))
             weights = (
@@ -213,10 +217,10 @@ def _integrate_on_grid(
         list(map(tf.stop_gradient, all_weights)), *constants, with_ends
     )
     if with_ends:
-        # Where the outermost nodes have most of it, what is further out may be more
-        # than they are.
+        # If the outermost nodes have most of the integral, the part outside may be even
+        # larger.
         share = _share_of_ends(tf.stop_gradient(joint), *constants[1:])
-        # The outermost nodes have at most this part of an integral that is resolved.
+        # In a resolved integral the outermost nodes have at most half.
         error = tf.where(share <= 0.5, error, tf.constant(np.inf, error.dtype))
     return _GridIntegral(value, error)
 
@@ -228,8 +232,8 @@ def _difference_of_half_rules(
     alpha: Tensor,
     with_ends: bool,
 ) -> Tensor:
-    """Add up what the rules of every second node, of one latent function at a time,
-    change.
+    """Sum the absolute changes of the integral if every second node of one latent
+    function is left out.
     """
     u = expm1_over_power(values - value, alpha)
     error = tf.zeros_like(u)
@@ -248,8 +252,8 @@ def _difference_of_half_rules(
 
 
 def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
-    """Compute which part of the integral of the density to the power the outermost
-    nodes have.
+    """Compute the fraction of the integral of the density to the power that comes from
+    the outermost nodes.
     """
     nodes = list(range(len(joint.shape) - 1))
     p = joint * tf.exp(alpha * (values - tf.reduce_max(values, axis=nodes)))
@@ -264,10 +268,10 @@ def _share_of_ends(joint: Tensor, values: Tensor, alpha: Tensor) -> Tensor:
 def _placed_axes(
     log_prob: Function, mean: Tensor, variance: Tensor, alpha: Tensor, placing: _Placing
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """Place nodes where the factor is, one latent function after the other, the last
-    one first.
+    """Place nodes where the factor is large, one latent function after the other, the
+    last one first.
 
-    :return: What an :class:`_Axis` begins with.
+    :return: The first three fields of each :class:`_Axis`.
     """
     search = _Search(log_prob, mean, variance, placing)
     num_rows = tf.shape(mean)[0]
@@ -291,10 +295,10 @@ def _placed_axes(
 
 
 class _Search(NamedTuple):
-    """A search for where the factor is in one latent function, given the outer ones [K,
-    N, J].
+    """A search for the place in one latent function where the factor is large, given
+    the outer latent functions [K, N, J].
 
-    The inner ones are integrated out by Laplace's method, each at its own peak.
+    The inner latent functions are integrated out by Laplace's method, each at its peak.
     """
 
     log_prob: Function
@@ -303,9 +307,7 @@ class _Search(NamedTuple):
     placing: _Placing
 
     def append(self, outer: Tensor, f: Tensor) -> Tensor:
-        """Put values f [Q, K N, 1] of the next latent function beside the
-        outer ones.
-        """
+        """Append values f [Q, K N, 1] of the next latent function to the outer ones."""
         nodes = tf.shape(f)[0]
         count = tf.shape(outer)[0]
         num_rows = tf.shape(self.mean)[0]
@@ -313,23 +315,25 @@ class _Search(NamedTuple):
         return tf.concat([f_of_rows, tf.tile(outer, [nodes, 1, 1])], axis=2)
 
     def moments(self, outer: Tensor, dimension: int) -> tuple[Tensor, Tensor]:
-        """Take mean and variance of every row, for each of the outer values,
-        [K N, 1].
+        """Repeat mean and variance of every row for each of the outer values, [K N,
+        1].
         """
         moments = (moment[:, dimension, None] for moment in (self.mean, self.variance))
         m, v = (tf.tile(moment, [tf.shape(outer)[0], 1]) for moment in moments)
         return m, _narrow_rows(v).wider
 
     def log_integral(self, outer: Tensor, power: Tensor, dimension: int) -> Tensor:
-        """Integrate all up to a dimension out, to a power [N K, 1], roughly."""
+        """Approximate the integral over all dimensions up to this one, for the factor
+        to a power [N K, 1].
+        """
         if dimension < 0:
             return tf.reshape(power, tf.shape(outer)[:2]) * self.log_prob(outer)
         peak = self.peak(outer, power, dimension)
         return tf.reshape(peak.height + tf.math.log(peak.width), tf.shape(outer)[:2])
 
     def peak(self, outer: Tensor, power: Tensor, dimension: int) -> _Peak:
-        """Find the peak in one latent function, of the Gaussian times the factor to a
-        power.
+        """Find the peak of the Gaussian times the factor to a power in one latent
+        function.
         """
         m, v = self.moments(outer, dimension)
 
@@ -342,7 +346,7 @@ class _Search(NamedTuple):
         return _find_peak(exponent, m, self.placing)
 
     def factor(self, outer: Tensor, power: Tensor, dimension: int) -> ScalarFactor:
-        """Find where one latent function has structure."""
+        """Find the structures in one latent function."""
         placing = self.placing
         is_careful = self.placing.num_powers > 1
         m, v = self.moments(outer, dimension)
@@ -381,8 +385,8 @@ def _find_peak(
 ) -> _Peak:
     """Zoom in on a peak, to within its width, from the best of a few places.
 
-    :param exponent: The logarithm of what has the peak, of x [Q, ...] standard
-        deviations.
+    :param exponent: The logarithm of the function, whose argument x [Q, ...] is in
+        standard deviations.
     :param like: A tensor of the peak's shape, [K N, 1].
     """
 
@@ -534,7 +538,7 @@ def _heteroscedastic(
 
     error = tf.stop_gradient(tf.abs(Y - mean) + tf.sqrt(variance) + smallest(Y))
     ones = tf.ones_like(Y)
-    # Where the error's square over the noise, times the power, is 1.
+    # At this place the squared error over the noise, times the power, is 1.
     centre = tf.math.log(error) + 0.5 * tf.math.log(power + smallest(Y))
     factor = ScalarFactor(
         log_prob, [Structure(centre, ones, 3.0 * ones)], num_nodes=128

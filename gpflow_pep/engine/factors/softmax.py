@@ -1,4 +1,4 @@
-r"""Softmax: one integral over a maximum, whatever the number of classes.
+r"""Softmax: one integral over a maximum, for any number of classes.
 
 With :math:`S = \sum_k e^{f_k}` the factor to a power is
 :math:`e^{\alpha f_y} S^{-\alpha}`, and the power of S is an expectation over
@@ -11,8 +11,8 @@ independent standard Gumbel variables (the Gumbel-max identity):
 
 The Gaussians are independent, so :math:`e^{\alpha f_y}` moves one of them, to the mean
 :math:`m_y + \alpha v_y`, and the maximum W has the distribution function
-:math:`\prod_k F_k(w)`, each that of a Gaussian plus a Gumbel variable. What is left is
-one integral over w:
+:math:`\prod_k F_k(w)`, where :math:`F_k` is the distribution function of a Gaussian
+plus a Gumbel variable. One integral over w remains:
 
 .. math::
 
@@ -20,9 +20,9 @@ one integral over w:
           + \tfrac{1}{\alpha} \log \int e^{-\alpha w} \, d \prod_k F_k(w).
 
 Each :math:`F_k` is itself an integral. A short sum of Gaussians and a normal
-distribution function equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}`
-where that is smaller), and under a Gaussian stays as close for every mean and variance,
-in closed form: so no inner quadrature.
+distribution function equals :math:`\exp(-e^{-x})` to 5e-7 (relative to :math:`e^{x}` if
+that is smaller). Its expectation under a Gaussian has a closed form, with an error that
+is not larger for any mean and variance, so that no inner quadrature is needed.
 """
 
 from typing import Any, NamedTuple
@@ -72,8 +72,8 @@ def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
     of mean 0, :math:`F(x) = E[\exp(-e^{z - x})]`, to 5e-7 relative to
     :math:`\min(1, E[e^{x - z}])`.
 
-    :param x: Where [C, Q, N]; at most a few standard deviations, and the variance,
-        below 0.
+    :param x: The arguments, [C, Q, N]. They are at most a few standard deviations plus
+        the variance below 0.
     """
     scale = tf.math.rsqrt(WIDTH**2 + variance)
     t = (x - CENTRE) * scale
@@ -92,8 +92,8 @@ def _gumbel_plus_gaussian(x: Tensor, variance: Tensor) -> _Rise:
         cdf += bump
         slopes += slope * bump
     normal = tf.exp(-0.5 * t * t - log_tail) * (scale / np.sqrt(2.0 * np.pi))
-    # Where less than that is left, what the bumps leave may be negative: constants,
-    # then.
+    # The sum with the bumps may be negative where it is smaller than this. It is
+    # replaced by a constant there.
     cdf, density = (
         tf.maximum(values, SMALLEST) for values in (cdf, normal + 2.0 * slopes)
     )
@@ -324,7 +324,8 @@ def _least_resolved(
 def _softmax(
     likelihood: Softmax, X: Tensor, Fmu: Tensor, Fvar: Tensor, Y: Tensor, alpha: Tensor
 ) -> Tensor:
-    # In double precision always: the shift by the power times the variance cancels.
+    # Always in double precision, because the shift by the power times the variance
+    # cancels.
     mean, variance, power = (
         tf.cast(values, tf.float64) for values in (Fmu, Fvar, alpha)
     )

@@ -33,9 +33,9 @@ _PREDICT = "_predict_mean_and_var", "predict_mean_and_var"
 _MOMENTS = "_conditional_mean", "_conditional_variance", *_PREDICT
 #: Values of f next to 0 at which panels also end, because most links bend near 0.
 _BENDS = 0.75 * 2.0 ** np.arange(4)
-#: By the number of latent functions: the number of even panels, of further ends of
-#: panels, and of nodes in a panel. A few long panels resolve the links of GPflow at
-#: once, for 10 000 rows in a quarter of a second.
+#: The number of even panels, further ends of panels, and the number of nodes in a
+#: panel, by the number of latent functions. A few long panels resolve all links of
+#: GPflow, and take a quarter of a second for 10 000 rows.
 _RULES: dict[int, tuple[int, list[float], int]] = {
     1: (8, [*-_BENDS, 0.0, *_BENDS], 16),
     2: (8, [-3.0, 0.0, 3.0], 8),

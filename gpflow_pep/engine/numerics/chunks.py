@@ -10,19 +10,19 @@ import tensorflow as tf
 from ..checks import is_for_xla
 from .tapes import own_tape, unrecorded
 
-#: A chunk is about so many numbers of an [M, chunk] matrix: it stays in the processor's
-#: cache (8 MB in float64), where TensorFlow's matrix products were measured to be
-#: fastest.
+#: The number of entries of the [M, chunk] matrix of a chunk. It stays in the
+#: processor's cache (8 MB in float64), and TensorFlow's matrix products were fastest
+#: with it.
 CHUNK_ELEMENTS = 1_000_000
-#: A chunk size that no data exceed: all rows are one chunk, also where N is not known.
+#: A chunk size that no data exceed: all rows are one chunk, even if N is not known.
 ALL_ROWS = 2**31 - 1
-#: The least rows in a chunk that is chosen automatically.
+#: The least number of rows in a chunk that is chosen automatically.
 MIN_CHUNK = 256
-#: Intermediate matrices of size M x N may be kept between value and gradient up to so
-#: many bytes.
+#: The largest size in bytes of intermediate matrices of size M x N that are kept
+#: between value and gradient.
 MEMORY_BUDGET = 2**30
-#: The name of loops over chunks of rows in graphs, for those who look at what is in
-#: them.
+#: The name of loops over chunks of rows in graphs, by which
+#: examples/benchmarks/devices.py finds them.
 ROW_LOOP = "rows"
 
 #: Tensors, in any structure that ``tf.nest`` takes.
@@ -35,8 +35,8 @@ class Chunks(NamedTuple):
     """A way to cut the rows of a data set into pieces."""
 
     count: Any
-    """How many chunks there are, at least 1: an int, or a tensor where it is not known
-    before.
+    """The number of chunks, at least 1: an int, or a tensor if it is not known before a
+    graph runs.
     """
     take: Callable[[Any], Tensors]
     """``take(k)`` gives the tensors of chunk ``k``, an int or a tensor in
@@ -49,7 +49,7 @@ class Chunks(NamedTuple):
 
 
 def num_rows(X: tf.Tensor) -> Any:
-    """N of [N, D], as a number where it is known before a graph runs."""
+    """Return N of [N, D], as a number if it is known before a graph runs."""
     return (
         tf.shape(X)[0] if X.shape[0] is None or tf.executing_eagerly() else X.shape[0]
     )
@@ -60,24 +60,28 @@ class Plan(NamedTuple):
 
     chunk_size: int  #: The most rows at a time.
     keep: bool
-    """Whether all intermediate values may be kept; not where a chunk size was asked
-    for, unless it is :data:`ALL_ROWS`.
+    """Whether all intermediate values may be kept; not if a chunk size was given,
+    unless it is :data:`ALL_ROWS`.
     """
 
 
 def plan(
-    chunk_size: int | None, num_inducing: int | None, X: tf.Tensor, copies: int
+    chunk_size: int | None,
+    num_inducing: int | None,
+    X: tf.Tensor,
+    copies: int,
+    num_latents: int = 1,
 ) -> Plan:
-    """Choose how to sum over rows: chunks such that M x chunk numbers fit the
+    """Choose how to sum over rows: chunks such that L x M x chunk numbers fit the
     processor's cache.
 
-    Where N is not known and no size asked for, nothing is kept of the ``copies`` M x N
-    matrices.
+    If N is not known and no size is given, none of the ``copies`` M x N matrices are
+    kept.
     """
     size = num_inducing or 1
     known = X.shape[0]
     fits = known is not None and copies * X.dtype.size * size * known <= MEMORY_BUDGET
-    chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // size)
+    chosen = max(MIN_CHUNK, CHUNK_ELEMENTS // (size * num_latents))
     return Plan(
         chunk_size or chosen, chunk_size == ALL_ROWS or (chunk_size is None and fits)
     )
@@ -121,7 +125,7 @@ def _equal_chunks(total: Any, chunk_size: Any) -> tuple[Any, Any]:
     if isinstance(chunk_size, int) and chunk_size == ALL_ROWS:
         return 1, chunk_size
     if isinstance(total, int) and isinstance(chunk_size, int):
-        # Equal chunks: a small remainder would cost a graph of its own and run slowly.
+        # Equal chunks: a small remainder would need a separate graph and run slowly.
         size = -(-total // max(-(-total // chunk_size), 1)) or 1
         return max(-(-total // size), 1), size
     return tf.maximum(-(-total // chunk_size), 1), chunk_size
@@ -188,21 +192,22 @@ def sum_over_chunks(
 
     Differentiable, to any order, in ``shared`` and in the variables that ``function``
     reads. With ``keep=False`` the gradient is another sum over chunks, in which each
-    chunk's value is computed once more and differentiated: time for a second value, and
-    no memory that grows with N. With ``keep=True`` automatic differentiation keeps
-    every chunk's intermediate values. The rows are data: they are constants for
-    differentiation (a gradient in them is None).
+    chunk's value is computed once more and differentiated. This takes the time of a
+    second value, and no memory that grows with N. With ``keep=True`` automatic
+    differentiation keeps every chunk's intermediate values. The rows are data, and
+    constants for differentiation (a gradient in them is None).
 
     :param function: ``function(rows, *shared)`` gives tensors, in any structure, whose
         shapes do not depend on the chunk. Other tensors that it refers to count as
         constants.
-    :param shared: Tensors that each chunk needs, and that gradients must reach.
-    :param keep: Keep the intermediate values of all chunks for the gradient.
-    :param parts: The kernel and whatever else ``function`` reads variables of:
-        gradients reach variables that are not trainable too, as these may be made so
-        later, or be watched. Other variables are found if they are trainable.
+    :param shared: Tensors that each chunk needs, and that have gradients.
+    :param keep: Whether to keep the intermediate values of all chunks for the gradient.
+    :param parts: The kernel and all other objects whose variables ``function`` reads.
+        Their variables have gradients even if they are not trainable, because they may
+        become trainable later, or be watched. Other variables are found only if they
+        are trainable.
     """
-    # tf.custom_gradient overlooks what is not trainable.
+    # tf.custom_gradient ignores variables that are not trainable.
     fixed = [] if keep else [v for v in float_variables(*parts) if not v.trainable]
     return _sum_over_chunks(function, chunks, shared, keep, fixed)
 
@@ -236,8 +241,8 @@ def _sum_over_chunks(
         def gradient(
             *upstream: tf.Tensor, variables: Sequence[tf.Variable] = ()
         ) -> Any:
-            # What was not trainable when the sum was made may be trainable here, and
-            # known twice.
+            # A variable that was not trainable when the sum was made may be trainable
+            # here, and would be listed twice.
             read = [v for v in variables if not any(v is other for other in fixed)]
             watched = [*fixed, *read]
 
@@ -294,8 +299,8 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
         for value, shape in zip(head, shapes, strict=True)
     ]
     arrays = _after_the_first(chunks, add, *arrays)
-    # None may be left where the number of chunks is not known: only `concat` can do
-    # that, which XLA in turn does not have.
+    # If the number of chunks is not known, there may be no further chunk. Only `concat`
+    # can return no rows, but XLA does not have it.
     known = isinstance(chunks.count, int)
     rest = [
         tf.reshape(array.stack(), [-1, *shape[1:]]) if known else array.concat()
@@ -311,9 +316,9 @@ def map_over_chunks(function: Callable[[Tensors], Tensors], chunks: Chunks) -> T
 def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
     """Put row numbers into batches, in another order each epoch.
 
-    The order follows from the seed and the number of the epoch alone, so that any epoch
-    can be had again, in another process too. Rows that are left over when batches are
-    full wait for another epoch.
+    The order depends only on the seed and the number of the epoch, so that any epoch
+    can be repeated, also in another process. Rows that do not fill a batch are left out
+    of the epoch.
     """
 
     @tf.autograph.experimental.do_not_convert
@@ -329,5 +334,5 @@ def shuffled_rows(num_rows: int, batch_size: int, seed: int) -> Epochs:
 
 
 def sizes_may_vary() -> bool:
-    """Whether sizes may depend on values of other tensors, as they may not for XLA."""
+    """Whether sizes may depend on values of other tensors, which XLA does not allow."""
     return not is_for_xla()

@@ -20,10 +20,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 def without_collector(function: Function) -> Function:
     """Pause Python's search for garbage while a function is traced.
 
-    The ten thousands of objects of a graph stay, but so many new ones start a search
-    through all that is loaded, TensorFlow too, which takes about as long as tracing
-    does. What came before is searched first, so that those of the graph are young for
-    some time after it: their gradient is traced then.
+    A graph has tens of thousands of objects, none of which is garbage. But so many new
+    objects start a search through all objects of the process, with TensorFlow's, which
+    takes about as long as the tracing. Older objects are searched before, so that the
+    objects of the graph stay young for some time afterwards, while the gradient is
+    traced.
     """
 
     @functools.wraps(function)
@@ -41,7 +42,9 @@ def without_collector(function: Function) -> Function:
 
 
 def positions(condition: tf.Tensor) -> tf.Tensor:
-    """List where a condition [N] holds; for XLA, whose sizes are static, everywhere."""
+    """List the rows where a condition [N] holds; all rows for XLA, where sizes are
+    static.
+    """
     if sizes_may_vary():
         return tf.cast(tf.squeeze(tf.where(condition), axis=1), tf.int32)
     return tf.range(tf.shape(condition)[0])

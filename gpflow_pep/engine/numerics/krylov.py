@@ -7,30 +7,30 @@ import tensorflow as tf
 
 
 class _KrylovSolution(NamedTuple):
-    """Where the iteration ended."""
+    """The end of the iteration."""
 
     x: tf.Tensor  #: [n], the solution.
-    num_products: tf.Tensor  #: [], int: how many products there were.
-    #: [], the norm of what is left, divided by that of the right-hand side.
+    num_products: tf.Tensor  #: [], int: the number of products.
+    #: [], the norm of b - K x divided by the norm of b.
     residual: tf.Tensor
 
 
 class _State(NamedTuple):
-    """After k steps, in units in which b has the norm 1."""
+    """The state after k steps, in units in which b has the norm 1."""
 
-    #: [], int: k, or one more where the last product was of no use.
+    #: [], int: k, or k + 1 if the last product could not be used.
     num_products: tf.Tensor
     basis: tf.Tensor
-    """[k + 1, n], orthonormal rows, the first along b. K times the first k is H in all
-    of them.
+    """[k + 1, n], orthonormal rows, the first parallel to b. K times the first k rows
+    has the coefficients H in this basis.
     """
     rotations: tf.Tensor
     """[k + 1, k + 1], the orthogonal matrix that makes the [k + 1, k] matrix H
-    triangular. Its first column is what it makes of b; the last number of that is left
-    over.
+    triangular. Its first column is its product with b, and the last number of this
+    column is the residual.
     """
-    triangle: tf.Tensor  #: [k, k], what it makes of H.
-    goes_on: tf.Tensor  #: [], bool.
+    triangle: tf.Tensor  #: [k, k], the triangular matrix.
+    goes_on: tf.Tensor  #: [], bool: whether the iteration goes on.
 
 
 def gmres(
@@ -44,15 +44,15 @@ def gmres(
     Solve :math:`K x = b` by GMRES without restarts (Saad & Schultz 1986), from x = 0,
     in a graph or in eager mode.
 
-    All iterates are combinations of :math:`b, K b, K^2 b, \dots`. So where K is
-    singular and b is in its range, what comes out has no part in a null space that K
-    and its transpose share. Where b is not in it, the iteration ends with a residual
+    All iterates are combinations of :math:`b, K b, K^2 b, \dots`. If K is singular and
+    b is in its range, the solution is therefore orthogonal to a null space that K and
+    its transpose share. If b is not in the range, the iteration ends with a residual
     that is not small.
 
     :param times: ``times(x)`` is K x, [n].
     :param right: b, [n].
-    :param tolerance: Of the residual, relative to b.
-    :param max_products: The most products; no more than n are of use.
+    :param tolerance: The residual, relative to b, at which the iteration ends.
+    :param max_products: The largest number of products; more than n are never made.
     """
     size = tf.norm(right)
     start = _State(
@@ -67,7 +67,7 @@ def gmres(
         V = state.basis
         new = times(V[-1])
         column = tf.zeros_like(V[:, 0])
-        for _ in range(2):  # once is not enough where rounding errors matter
+        for _ in range(2):  # one time is not enough because of rounding errors
             along = tf.linalg.matvec(V, new)
             column = column + along
             new = new - tf.linalg.matvec(V, along, transpose_a=True)
@@ -76,8 +76,8 @@ def gmres(
         pivot = tf.sqrt(tf.square(column[-1]) + tf.square(length))
         largest = tf.reduce_max(tf.pad(tf.linalg.diag_part(state.triangle), [[1, 0]]))
         state = state._replace(num_products=state.num_products + 1)
-        # Otherwise what is left of b is outside of the range of K.
-        # A pivot below this part of the largest is a rounding error.
+        # A pivot below this fraction of the largest is a rounding error: the rest of b
+        # is outside of the range of K.
         is_of_use = pivot > 1e-12 * largest
         return (
             tf.cond(
@@ -113,12 +113,14 @@ def _extended(
     pivot: tf.Tensor,
     tolerance: float,
 ) -> _State:
-    """Take one more direction.
+    """Add a direction to the basis.
 
-    :param new: What of K times the last one is outside of the basis, and its norm,
-        ``length``.
-    :param column: What is inside, [k + 1], rotated as H is.
-    :param pivot: The norm of the last number of it and ``length``.
+    :param new: The part of K times the last direction that is outside of the basis.
+    :param length: The norm of ``new``.
+    :param column: The coefficients of the part inside the basis, [k + 1], rotated like
+        H.
+    :param pivot: The norm of the last number of ``column`` and ``length``.
+    :param tolerance: See :func:`gmres`.
     """
     cosine = column[-1] / pivot
     sine = length / pivot

@@ -61,7 +61,7 @@ def _num_rows(matrix: tf.Tensor) -> Any:
 
 
 def _rows(matrix: tf.Tensor, start: Any, stop: Any) -> tf.Tensor:
-    """Take some rows of [L, M, N], without an operation where they are all."""
+    """Take some rows of [L, M, N], without an operation if they are all."""
     is_all = isinstance(start, int) and (start, stop) == (0, matrix.shape[-2])
     return matrix if is_all else matrix[:, start:stop]
 
@@ -79,7 +79,7 @@ def _lower_of_product(A: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 
 
 def mirrored(lower: tf.Tensor) -> tf.Tensor:
-    """Make symmetric matrices of their lower triangles."""
+    """Make symmetric matrices from their lower triangles."""
     diagonal = tf.linalg.diag_part(lower)
     return tf.linalg.set_diag(lower + tf.linalg.matrix_transpose(lower), diagonal)
 
@@ -97,7 +97,7 @@ def _adjoint_lower_matmul(W: tf.Tensor, B: tf.Tensor) -> tf.Tensor:
 
 
 def sum_like(gradient: tf.Tensor, shared: tf.Tensor) -> tf.Tensor:
-    """Add up what reaches a matrix that all latent functions may share."""
+    """Sum the gradients of all latent functions if they share the matrix."""
     if shared.shape[0] == gradient.shape[0]:
         return gradient
     return tf.reduce_sum(gradient, axis=0, keepdims=True)
@@ -144,30 +144,36 @@ def on_columns(A: tf.Tensor, w: tf.Tensor) -> tf.Tensor:
     "weights: [broadcast L, broadcast N]",
     "return: [broadcast L, M, M]",
 )
-def gram(A: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def gram(A: tf.Tensor, weights: tf.Tensor | None = None) -> tf.Tensor:
     r"""Compute :math:`A \,\mathrm{diag}(w) Aᵀ` for w of either sign, symmetric apart
     from rounding.
+
+    :param weights: The weights w; None for :math:`A Aᵀ`, without a second matrix of the
+        size of A.
     """
 
     @custom_gradient
     def product(
-        A: tf.Tensor, weights: tf.Tensor
+        A: tf.Tensor, *weights: tf.Tensor
     ) -> tuple[tf.Tensor, Callable[..., Any]]:
-        weights = tf.expand_dims(weights, 1)
-        weighted = A * weights
+        weighted = A * tf.expand_dims(weights[0], 1) if weights else A
         if len(_row_blocks(_num_rows(A))) > 1:
             full = mirrored(_lower_of_product(weighted, A))
         else:
             full = tf.matmul(weighted, A, transpose_b=True)
 
-        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        def gradient(upstream: tf.Tensor) -> Any:
             # One product instead of the two that automatic differentiation would need.
             HA = tf.matmul(upstream + tf.linalg.matrix_transpose(upstream), A)
-            by_weights = 0.5 * tf.reduce_sum(A * HA, axis=-2)
-            return sum_like(HA * weights, A), sum_like(by_weights, weights)
+            if not weights:
+                return HA
+            by_weights = sum_like(0.5 * tf.reduce_sum(A * HA, axis=-2), weights[0])
+            return sum_like(HA * tf.expand_dims(weights[0], 1), A), by_weights
 
         return full, gradient
 
+    if weights is None:
+        return product(A)
     weights = tf.convert_to_tensor(weights, A.dtype)
     if weights.shape[-1] is None or weights.shape[-1] != A.shape[-1]:
         weights += tf.zeros_like(A[:1, 0])
@@ -313,9 +319,9 @@ def _graph() -> tf.Graph | None:
 
 @contextmanager
 def trials_listed() -> Iterator[list[tf.Tensor]]:
-    """List whether each factorisation succeeds in what is computed here. One that fails
-    is that of the identity, and so a constant: derivatives are 0 then where they would
-    be NaN.
+    """List whether each factorisation in this context succeeds. If one fails, the
+    identity is factorised instead, which is a constant, so that derivatives are 0
+    instead of NaN.
     """
     trials: list[tf.Tensor] = []
     token = _TRIED.set((_graph(), trials))
@@ -334,7 +340,8 @@ class Factor:
     :math:`dW = -\Phi(W dK W^T) W`. So the way back is made of products alone, where
     automatic differentiation solves for triangles.
 
-    :param K: What is factorised; more on its diagonal does not change the derivatives.
+    :param K: The matrix. A constant that is added to its diagonal does not change the
+        derivatives.
     :param root: The Cholesky factor as a constant.
     """
 
@@ -346,16 +353,18 @@ class Factor:
 
     @property
     def L(self) -> tf.Tensor:
-        """[..., M, M], lower triangular, :math:`L Lᵀ = K` (+ what :func:`jitter_needed`
-        adds).
+        """[..., M, M], lower triangular, :math:`L Lᵀ = K` (plus the jitter of
+        :func:`jitter_needed`).
         """
         L: tf.Tensor = _cholesky_factor(*self._known)
         return L
 
 
 def _half_lower(K: tf.Tensor, factor: float) -> tf.Tensor:
-    r"""Make what a matrix is multiplied by, number by number, for :math:`\Phi` of it
-    (see :class:`Factor`) times a factor.
+    r"""Make the matrix M such that :math:`c \Phi(K)` is the elementwise product of M
+    and K, see :class:`Factor`.
+
+    :param factor: The number c.
     """
     size = K.shape[-1]
     if size is None or size > _LARGEST_CONSTANT:
@@ -365,15 +374,15 @@ def _half_lower(K: tf.Tensor, factor: float) -> tf.Tensor:
 
 
 def _back(W: tf.Tensor, X: tf.Tensor, factor: float) -> tf.Tensor:
-    """Go from what :math:`W dK W^T` is multiplied by to K, times a factor. The result
-    is not made symmetric, as dK is.
+    """Compute a gradient in K from the gradient X in :math:`\\Phi(W dK W^T)`, times a
+    factor. The result is not symmetric; dK is.
     """
     lower = X * _half_lower(X, factor)
     return tf.matmul(W, tf.matmul(lower, W), transpose_a=True)
 
 
-# They refer to tensors of the graph that they are called in, or it could not be
-# differentiated.
+# The next two functions make tensors of the graph in which they are called. Otherwise
+# that graph could not be differentiated.
 @custom_gradient
 def _cholesky_factor(
     K: tf.Tensor, *known: tf.Tensor

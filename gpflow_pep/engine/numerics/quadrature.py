@@ -54,7 +54,7 @@ class Mode(NamedTuple):
     """
 
     slope: tf.Tensor
-    r"""[N, L], :math:`d \log p / d f` there, so that it is at
+    r"""[N, L], :math:`d \log p / d f` at the peak, which is at
     :math:`m + \alpha v \cdot` slope.
     """
     width: tf.Tensor | None
@@ -68,7 +68,7 @@ class Nodes(NamedTuple):
     mode's slope.
     """
 
-    f: tf.Tensor  #: [Q, N, L], where; constants for differentiation.
+    f: tf.Tensor  #: [Q, N, L], the nodes; constants for differentiation.
     #: [Q, N, L], positive, of sum 1 over the nodes; differentiable in m and v.
     weights: tf.Tensor
     offset: tf.Tensor
@@ -101,8 +101,8 @@ class _Stretch(NamedTuple):
         return x, (self.step * linear + (self.step * half_mu) * (grown + shrunk)) / root
 
     def inverse(self, x: tf.Tensor) -> tf.Tensor:
-        """t, nearly: a few Newton steps from above, from where they converge
-        monotonically.
+        """Compute t approximately, by a few Newton steps from above, from where they
+        converge monotonically.
         """
         y = self.step / self.resolution * tf.sinh((x - self.centre) / self.step)
         size = tf.abs(y)
@@ -169,10 +169,10 @@ def stretched_nodes(
     :math:`e^{\alpha^2 g^2 v / 2}`: an identity for every g, which moves the Gaussian to
     where the integrand is. The weights are for that Gaussian.
 
-    :param structures: Of :math:`\log p`. One out of the Gaussian's reach costs a few
-        nodes and does no harm.
-    :param largest_step: Of the stretched variable: there are fewer nodes where this
-        suffices for all rows. None: there are not.
+    :param structures: The structures of :math:`\log p`. A structure out of the
+        Gaussian's reach costs a few nodes and does no harm.
+    :param largest_step: The largest step of the stretched variable. There are fewer
+        nodes if this step needs fewer in all rows. None uses all nodes.
     """
     constant_mean = tf.stop_gradient(mean)
     deviation = tf.sqrt(tf.stop_gradient(variance))
@@ -188,7 +188,7 @@ def stretched_nodes(
         )
         structures = [*structures, peak]
     # Nodes are constants. A structure may depend on parameters of the likelihood, and a
-    # tape would keep all that follows from it: 60 kB a row of Student's t.
+    # tape would keep everything that is computed from it: 60 kB a row for Student's t.
     fixed = [Structure(*map(tf.stop_gradient, structure)) for structure in structures]
     standard = [
         Structure(
@@ -202,7 +202,7 @@ def stretched_nodes(
     count: TensorType = num_nodes
     if largest_step is not None and sizes_may_vary():
         steps = tf.math.ceil(tf.reduce_max(ends[1] - ends[0]) / largest_step)
-        # NaN gives the most.
+        # NaN gives the largest number.
         count = tf.cast(tf.minimum(steps, num_nodes - 1.0), tf.int32) + 1
     fraction = _even_column(0.0, count, mean.dtype)
     x = ends[0] + (ends[1] - ends[0]) * fraction
@@ -302,10 +302,10 @@ def zoom_in(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Find a peak, to within its width, by ever finer grids.
 
-    :param exponent: The logarithm of what has the peak, of [Q, N, L] standard
-        deviations.
-    :param reach: How far the first grid goes from its middle.
-    :return: Where the peak is and how wide, in standard deviations and at most 1.
+    :param exponent: The logarithm of the function, whose argument is in standard
+        deviations, [Q, N, L].
+    :param reach: The distance from the middle of the first grid to its ends.
+    :return: The place of the peak, and its width, in standard deviations and at most 1.
     """
     fraction = _even_column(-1.0, _SEARCH_NODES, middle.dtype)
 
@@ -317,7 +317,7 @@ def zoom_in(
         best = tf.argmax(values, axis=0)
         hot = tf.one_hot(best, _SEARCH_NODES, axis=0, dtype=x.dtype)
         at_end = (best == 0) | (best == _SEARCH_NODES - 1)
-        # To the lower one of the neighbours.
+        # The drop is measured to the lower one of the neighbours.
         low, high = (
             tf.reduce_sum(tf.roll(hot, by, axis=0) * values, axis=0) for by in (-1, 1)
         )
@@ -334,7 +334,7 @@ def zoom_in(
         (middle, reach, tf.ones_like(middle, tf.bool), tf.ones_like(middle)),
         maximum_iterations=rounds,
     )
-    # A flat top ends within the last reach, where the coarser grid has seen it fall.
+    # A flat top ends within the last reach, because the coarser grid had a drop there.
     return middle, tf.minimum(width, tf.minimum(2.0 * reach, 1.0))
 
 

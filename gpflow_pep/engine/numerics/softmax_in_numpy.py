@@ -32,13 +32,15 @@ BUMPS = (
 #: A Gumbel variable is below the one with probability 2e-24, above the other with 2e-9.
 LOWEST_GUMBEL = -4.0
 HIGHEST_GUMBEL = 20.0
-#: Its mean and variance, roughly.
+#: The mean and the variance of a Gumbel variable, roughly.
 GUMBEL_PLACE = 1.0
 GUMBEL_VARIANCE = 1.2
-#: Of a distribution function and density, relative to the normal distribution's tail.
+#: The least value of a distribution function and of a density, relative to the normal
+#: distribution's tail.
 SMALLEST = 1e-30
-#: With 80 nodes probabilities of 2 to 6 classes err by 4e-8 at most, also relative to
-#: them down to 1e-12, for variances of 1e-6 to 1e7; with 64 by 1e-7.
+#: With 80 nodes errors of the probabilities of 2 to 6 classes are at most 4e-8, and so
+#: are relative errors of probabilities down to 1e-12, for variances of 1e-6 to 1e7.
+#: With 64 nodes errors are 1e-7.
 NUM_NODES = 80
 #: The scale of a rise and half its length, in the standard deviations of its variable,
 #: and how many are resolved beside the narrowest. A scale of .7 takes a third more

@@ -1,10 +1,10 @@
-"""What tapes record, and what they do not.
+"""Control of which operations gradient tapes record.
 
-In eager mode a tape keeps what it has recorded until it is gone. So a loop that runs
-inside of one takes the memory of all its turns, although its results are constants,
-unless nothing is recorded meanwhile. TensorFlow stops all tapes of a thread at once:
-also those that are opened later, by which the loop itself differentiates, as it does
-the tilted integrals. These have to be opened by :func:`own_tape`.
+In eager mode a tape keeps everything that it has recorded until the tape is deleted. A
+loop inside of a tape therefore takes memory for all its iterations, although its
+results are constants, unless recording is stopped. TensorFlow stops all tapes of a
+thread at once, including tapes that are opened later. The loop itself needs such tapes
+to differentiate the tilted integrals; they have to be opened by :func:`own_tape`.
 """
 
 import contextlib
@@ -20,14 +20,14 @@ from tensorflow.python.eager import record
 Function = TypeVar("Function", bound=Callable[..., Any])
 #: Tensors, in any structure that ``tf.nest`` takes.
 Tensors = Any
-#: Whether something may be differentiated that is computed now.
+#: Whether the present computations may be differentiated.
 _DERIVATIVES: ContextVar[bool] = ContextVar("_DERIVATIVES", default=True)
 
 
 @contextlib.contextmanager
 def unrecorded() -> Iterator[None]:
-    """Stop all tapes in eager mode, but for what is :func:`recorded`. Graphs keep
-    nothing, and stay as they are.
+    """Stop all tapes in eager mode, except inside :func:`recorded`. Graphs do not
+    change, because they keep nothing.
     """
     if not tf.executing_eagerly():
         yield
@@ -43,7 +43,7 @@ def are_stopped() -> bool:
 
 @contextlib.contextmanager
 def recorded() -> Iterator[None]:
-    """Let tapes record in eager mode, also where they were stopped."""
+    """Let tapes record in eager mode, even if they were stopped."""
     if not are_stopped():
         yield
         return
@@ -58,10 +58,10 @@ def recorded() -> Iterator[None]:
 def own_tape(
     sources: Sequence[Any], *, persistent: bool = False
 ) -> Iterator[tf.GradientTape]:
-    """Open a tape that watches some sources alone, also where tapes are stopped.
+    """Open a tape that watches only some sources, even if tapes are stopped.
 
     :param sources: Tensors and variables.
-    :param persistent: Whether more than one gradient is wanted.
+    :param persistent: Whether more than one gradient will be computed.
     """
     tape = tf.GradientTape(persistent, watch_accessed_variables=False)
     with recorded(), tape, _derivatives_taken(True):
@@ -73,8 +73,8 @@ def constant(function: Function) -> Function:
     """Decorate a function whose results are constants for differentiation, and that
     opens no tape.
 
-    No tape sees what it computes, which ``tf.stop_gradient`` does not achieve: where
-    two of them watch, TensorFlow prepares derivatives of all loops while it traces.
+    No tape records its operations. ``tf.stop_gradient`` would not be enough: if two
+    tapes watch, TensorFlow prepares derivatives of all loops while it traces.
     """
 
     @functools.wraps(function)
@@ -87,8 +87,7 @@ def constant(function: Function) -> Function:
 
 def without_gradient(function: Callable[[], Tensors]) -> Tensors:
     """Call a function whose results are constants for differentiation, without any
-    record of how they came about: what it computes on the way is freed at once, in
-    eager mode too.
+    record of its operations: intermediate tensors are freed at once, in eager mode too.
     """
     with unrecorded(), _derivatives_taken(False):
         return tf.nest.map_structure(tf.stop_gradient, function())
@@ -96,7 +95,7 @@ def without_gradient(function: Callable[[], Tensors]) -> Tensors:
 
 @contextlib.contextmanager
 def _derivatives_taken(taken: bool) -> Iterator[None]:
-    """Note whether something is differentiated that is computed meanwhile."""
+    """Set whether the computations in this context may be differentiated."""
     token = _DERIVATIVES.set(taken)
     try:
         yield
@@ -105,9 +104,9 @@ def _derivatives_taken(taken: bool) -> Iterator[None]:
 
 
 def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate as ``tf.custom_gradient`` does a function of tensors that gives a value
-    and its gradient. Where no derivative is taken (:func:`without_gradient`) this adds
-    no operations.
+    """Decorate a function of tensors that returns a value and its gradient, like
+    ``tf.custom_gradient``. If no derivative is taken (:func:`without_gradient`), this
+    adds no operations.
     """
     differentiable = tf.custom_gradient(function)
 

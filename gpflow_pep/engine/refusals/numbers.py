@@ -19,12 +19,11 @@ def is_number(value: Any) -> bool:
     )
 
 
-def check_seed(seed: Any, name: str = "seed") -> int:
+def check_seed(seed: Any) -> int:
     """Refuse values that are not whole numbers of at least 0."""
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise refusal(
-            name, as_code(seed), "a whole number of at least 0", "Pass 0, for example."
-        )
+        expected = "a whole number of at least 0"
+        raise refusal("seed", as_code(seed), expected, "Pass 0, for example.")
     return int(seed)
 
 

@@ -1,27 +1,27 @@
 r"""One step of the means of all latent functions, for likelihoods that ignore their
 level.
 
-RobustMax and softmax stay the same when all latent functions of a row move up or down
-together. A site for each latent function ties this level all the same, so that sweeps
-that move one function after another let the means creep. Here sites are held as
+RobustMax and softmax do not change if the same number is added to all latent functions
+of a row. But a site for each latent function holds this level fixed, so that the means
+creep if sweeps move one function after another. Here sites are stored as
 
 .. math::
 
     (\lambda, \tau) \quad\text{with}\quad \nu = \tau m + \lambda,
 
-where the mean of v is :math:`w = A \lambda`, without a solve and whatever :math:`\tau`
-is. At the fixed point :math:`\lambda = \delta_1`. Newton's step towards that, for fixed
+where the mean of v is :math:`w = A \lambda`, without a solve and for any :math:`\tau`.
+At the fixed point :math:`\lambda = \delta_1`. Newton's step towards it, for fixed
 precisions, needs the derivative of :math:`\delta_1` in the means of all latent
-functions of a row, a matrix [L, L] whose rows sum to zero because the level is not
-seen. In its place is
+functions of a row, a matrix [L, L] whose rows sum to zero because the likelihood
+ignores the level. It is replaced by
 
 .. math::
 
     -W_n, \qquad W_n = \mathrm{diag}(t) - \frac{t tᵀ}{\sum_l t_l},
     \qquad t = \max(\tau^*, 0),
 
-which has the same null vector, is positive semi-definite and needs no more than the
-precisions that the sites want. With
+which has the same null vector, is positive semi-definite and needs only the target
+precisions :math:`\tau^*` of the sites. With
 :math:`g = \delta_1 - \lambda - W [\alpha s^{-} (\lambda - \delta_1)]`,
 
 .. math::
@@ -29,9 +29,8 @@ precisions that the sites want. With
     \Big(I + \sum_n A_n W_n A_nᵀ\Big) \Delta w = A g, \qquad
     \Delta\lambda = g - W Aᵀ \Delta w .
 
-With W diagonal this is the plain one of :mod:`gpflow_pep.engine.sites.sweep`, in these
-coordinates. The fixed point, the energy and the residual do not depend on how it was
-found.
+With a diagonal W this is the plain step of :mod:`gpflow_pep.engine.sites.sweep` in
+these coordinates. The fixed point, the energy and the residual do not depend on W.
 """
 
 from collections.abc import Callable
@@ -43,10 +42,10 @@ from ..numerics import chunks
 from ..numerics.linalg import gram, identity_like, lower_matmul, on_columns
 from .posterior import PosteriorFactor, SiteProblem
 
-#: The step is solved for by a Cholesky factor up to so many unknowns M L, else by
-#: conjugate gradients, which need the projections of the rows in memory: where there is
-#: no room for these, sites move one latent function after another, as for other
-#: likelihoods.
+#: The step is computed with a Cholesky factor up to this number of unknowns M L, and
+#: otherwise by conjugate gradients, which need the projections of the rows in memory.
+#: If there is no room for them, sites move one latent function after another, as for
+#: other likelihoods.
 MOST_FACTORISED = 1500
 
 
@@ -57,8 +56,8 @@ class Curvature(NamedTuple):
 
     @classmethod
     def from_precision(cls, tau: tf.Tensor) -> "Curvature":
-        """Take that of the precisions that the sites want."""
-        # Where all are 0, W is next to nothing, and not NaN.
+        """Make the curvature of the target precisions of the sites."""
+        # If all are 0, W is nearly 0, and not NaN.
         return cls(tf.nn.relu(tau) + 1e-12)
 
     @property
@@ -73,27 +72,29 @@ class Curvature(NamedTuple):
 
 
 class CurvatureFactor(NamedTuple):
-    """What the steps of the means are solved by, for one curvature."""
+    """The factorised matrix of the steps of the means, for one curvature."""
 
     t: tf.Tensor  #: [N, L], the curvature.
-    cholesky: tf.Tensor  #: [1, M L, M L], of the matrix.
+    cholesky: tf.Tensor  #: [1, M L, M L], the Cholesky factor of the matrix.
 
     @classmethod
     def empty(cls, problem: SiteProblem, zeros: tf.Tensor) -> "CurvatureFactor":
-        """Make a curvature near 0, of a problem whose sites are [N, L]."""
+        """Make zeros of the right shapes; the first sweep replaces them.
+
+        :param zeros: [N, L], like the sites.
+        """
         size = (problem.W.shape[1] or tf.shape(problem.W)[1]) * zeros.shape[1]
         return cls(zeros, tf.zeros([1, size, size], zeros.dtype))
 
     def refactorised(
         self, problem: SiteProblem, curvature: Curvature
     ) -> "CurvatureFactor":
-        """Take this one as long as its curvature is close: that changes the path, not
-        its end.
+        """Factorise anew, unless this curvature is close to the new one: an old factor
+        changes the path, but not its end.
         """
         sums = tf.reduce_sum(tf.abs(curvature.t - self.t)), tf.reduce_sum(curvature.t)
         change, size = map(tf.stop_gradient, sums)
-        # A factor is used again as long as the curvature has changed by less than this
-        # part of it.
+        # A factor is used again if the curvature has changed by less than a tenth.
         return tf.cond(
             change < 0.1 * size,
             lambda: self,
@@ -112,7 +113,7 @@ def mean_step(
 ) -> tf.Tensor:
     r"""Compute the step of the means, :math:`Aᵀ \Delta w`, [N, L].
 
-    :param factor: Of the curvature; without one: by conjugate gradients.
+    :param factor: The factor of the curvature; () for conjugate gradients.
     """
     if not isinstance(factor, CurvatureFactor):
         return on_rows(problem, _iterated(problem, curvature, g, q))
@@ -134,7 +135,9 @@ def on_rows(problem: SiteProblem, w: tf.Tensor) -> tf.Tensor:
 
 
 def _sum(problem: SiteProblem, function: Callable[..., Any], *rows: tf.Tensor) -> Any:
-    """Sum over all rows what a function makes of A, and of [n, L] of the same rows."""
+    """Sum over all rows a function of A [broadcast L, M, n] and of values [n, L] of the
+    same rows.
+    """
 
     def chunk_terms(piece: Any) -> Any:
         (X, rows), projection = piece
@@ -156,7 +159,7 @@ def _matrix(problem: SiteProblem, t: tf.Tensor) -> tf.Tensor:
         within = gram(A, tf.transpose(t))
         among = A * tf.transpose(t * tf.math.rsqrt(Curvature(t).total))[:, None, :]
         flat = tf.reshape(among, [1, among.shape[0] * among.shape[1], -1])
-        return within, gram(flat, tf.ones([1, 1], A.dtype))
+        return within, gram(flat)
 
     within, among = _sum(problem, terms, t)
     within += identity_like(within)
@@ -172,9 +175,9 @@ def _iterated(
 ) -> tf.Tensor:
     r"""Solve for the step of w by conjugate gradients.
 
-    They are preconditioned by the covariance of q(v), and where all latent functions
-    share A by the inverse of the matrix for steps in which all are equal, which is the
-    identity.
+    The preconditioner is the covariance of q(v). If all latent functions share A, the
+    mean of the right sides is added: for equal steps of all latent functions the matrix
+    is the identity.
     """
 
     def times(v: tf.Tensor) -> tf.Tensor:
@@ -208,7 +211,7 @@ def _iterated(
         new = inner(r, z)
         return x, r, z + (new / rz) * p, new
 
-    # Steps that are less accurate were measured to cycle at long lengthscales.
+    # Less accurate steps cycled at long lengthscales.
     step, *_ = tf.while_loop(
         lambda x, r, p, rz: rz > 1e-5**2 * size,
         body,
@@ -220,13 +223,15 @@ def _iterated(
 
 
 def within_trust(change: tf.Tensor, v: tf.Tensor) -> tf.Tensor:
-    """Compute which part of a step of the means may be taken, [], for f of these
-    variances.
+    """Compute the fraction of a step of the means that may be taken, [].
+
+    :param v: The variances of f, [N, L].
     """
-    # Where a kernel is 0, as a linear one at 0, so is f for sure.
+    # A variance is 0 where the kernel is 0, such as a linear kernel at 0.
     largest = tf.reduce_max(tf.math.divide_no_nan(tf.abs(change), tf.sqrt(v)))
-    # No mean moves by more standard deviations of f in one step, the scale on which
-    # tilted integrals bend. Those of q are far shorter where rows are many, and took 25
-    # sweeps for 16 (16 000 rows of three classes, alpha .5), and 59 for 41 (4000, alpha
-    # 0); 1 took 23 and 67, 10 took 14 and 40.
+    # In one step no mean moves by more than three standard deviations of f, because
+    # tilted integrals bend on this scale. Standard deviations of h under q are far
+    # smaller if there are many rows; with them, runs took 25 instead of 16 sweeps
+    # (16 000 rows of three classes, alpha .5) and 59 instead of 41 (4000, alpha 0). One
+    # standard deviation of f took 23 and 67 sweeps, ten took 14 and 40.
     return tf.minimum(tf.ones_like(largest), 3.0 / largest)

@@ -1,52 +1,53 @@
 r"""The inner loop: sites brought to the fixed point of Power EP.
 
-Bui, Yan & Turner (2017), section 3.3, updates one site after another. Here all are
-updated at once, :math:`x \leftarrow x + \rho \circ F(x)` with :math:`F(x) = x^* - x`,
-and guarded:
+Bui, Yan & Turner (2017), section 3.3, updates one site after another. Here all sites
+are updated at once, :math:`x \leftarrow x + \rho \circ F(x)` with
+:math:`F(x) = x^* - x`, with these rules:
 
-* each site has a step :math:`\rho` of its own, which is halved where its residual turns
-  around and grows again where it does not, below a cap that follows the residual of all
-  of them;
-* Anderson's acceleration proposes from the last iterates what makes their residuals
-  smallest, as they are seen from the rows, unless their norm jumps;
-* a proposal is refused where a cavity would be improper, a number not finite, B not
-  positive definite, or a merit of the sites smaller. Then plain steps are tried,
-  smaller negative precisions or smaller steps, and at last precisions that are not
+* each site has a separate step :math:`\rho`. It is halved if the residual of the site
+  changes its sign, and otherwise grows, up to a cap that follows the residual of all
+  sites;
+* Anderson's acceleration combines the last iterates such that the residual of the rows
+  is smallest, unless the norm of the residual jumps;
+* a proposal is refused if a cavity would be improper, a number not finite, B not
+  positive definite, or a merit of the sites smaller. Then plain steps with smaller
+  negative precisions or smaller steps are tried, and at last precisions that are not
   negative.
 
-A run is a list of *stages*, each from the sites of the one before. A stage has a
-problem, the one that is meant or an easier one, and ends where that has converged, or
-after so many sweeps:
+A run is a list of *stages*, and each begins with the sites of the stage before. A stage
+has a problem, either the model's own problem or an easier one. It ends when this
+problem has converged, or after a number of sweeps:
 
-* *larger powers*, where there are no sites yet: where several fixed points may be, or
-  where a rate's first sites would be too precise to be added to 1;
-* the problem that is meant, from the initial sites;
+* *larger powers*, if there are no sites yet, and there may be several fixed points, or
+  the first sites of a rate would be too precise to be added to 1;
+* the model's own problem, from the initial sites;
 
-and, as long as it has not converged,
+and, as long as that has not converged,
 
-* *smaller powers*: from power 0 in small steps to the power that is meant; by Newton's
-  method where the likelihood lets sites repel updates, see
+* *smaller powers*: from power 0 in small steps to the model's power, by Newton's method
+  for likelihoods whose sites repel plain updates, see
   :mod:`gpflow_pep.engine.sites.steps`;
-* *narrower priors*: all prior variances are multiplied by a small part t, which grows
-  to 1 in steps by a constant factor, as the barrier of an interior-point method does;
-* the *net*, if it is not close even then: precisions are clipped at 0, which is no
-  fixed point.
+* *narrower priors*: all prior variances are multiplied by a small number t, which grows
+  to 1 by a constant factor in each step, like the barrier of an interior-point method;
+* the *net*, if the run is not close even then: precisions are clipped at 0, and the end
+  is not a fixed point.
 
-Narrower priors are for rates. At power 0 one whose logarithm is f is expected to be
-:math:`e^{m + v / 2}`: :math:`e^{50}` in a row far from all inducing inputs under a
+Narrower priors are for rates. At power 0 the expectation of a rate whose logarithm is f
+is :math:`e^{m + v / 2}`: :math:`e^{50}` in a row far from all inducing inputs under a
 prior of variance 100, and a step of the updates makes exponents smaller by about one.
 As :math:`u = L v`, t multiplies the projections A by :math:`\sqrt t`, and the residual
-variance by t. From problem to problem :math:`\lambda = \nu - \tau m` and :math:`\tau`
-stay; that moves the means, :math:`m = t AᵀA \lambda`, in proportion to t, and so does
-the :math:`v / 2` that they make up for.
+variance by t. From one problem to the next :math:`\lambda = \nu - \tau m` and
+:math:`\tau` stay the same. Then the means, :math:`m = t AᵀA \lambda`, and the
+:math:`v / 2` that they have to balance both change in proportion to t.
 
 At power 0 sites may also climb to an optimum of the energy that is worse than guessing.
-A run whose initial sites are far from their targets, or do not lead to a fixed point,
-therefore begins again with larger powers: on 200 rows of vehicle, glass and vowel, with
-sites kept from cell to cell, log Z is up to 35 nats smaller without that.
+If the initial sites of a run are far from their targets, or do not lead to a fixed
+point, the run therefore begins again with larger powers. On 200 rows of vehicle, glass
+and vowel, with sites kept from cell to cell, log Z is up to 35 nats smaller without
+this rule.
 
-Nothing here depends on Gaussian processes: a function of the sites gives everything,
-and they may be held in other numbers than their natural parameters, see
+Nothing here depends on Gaussian processes. A function of the sites computes everything,
+and sites may be stored in other numbers than their natural parameters, see
 :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`.
 """
 
@@ -80,13 +81,13 @@ from .steps import (
     start_at,
 )
 
-#: ``(sites, stage, extra) -> evaluation``: what belongs to some sites, one sweep over
-#: the rows, of the problem of a stage. The last argument is ``extra`` of the last
-#: evaluation that was accepted.
+#: ``(sites, stage, extra) -> evaluation``: evaluate sites by one sweep over the rows,
+#: for the problem of a stage. The last argument is ``extra`` of the last evaluation
+#: that was accepted.
 Evaluate = Callable[[Sites, Stage, Any], SweepEvaluation]
 _ORDINARY = Features()
-#: ``(state, is_close) -> place``, at which of a part's stages it is entered; their
-#: number: at none.
+#: ``(state, is_close) -> place``: the index of the first stage of a part that is run;
+#: the number of stages if none is run.
 Entry = Callable[[State, tf.Tensor], tf.Tensor]
 Part = tuple[list[Stage], Entry]
 
@@ -112,16 +113,16 @@ def _parts(features: Features, solver: Solver) -> Iterator[Part]:
 def _smaller_powers(features: Features, solver: Solver) -> Part:
     """Follow the fixed point from power 0.
 
-    It is of no use where not even no sites are proper, nor where the run is close: then
-    only Newton's method goes on, at the power that is meant.
+    This is of no use if nothing was accepted in the last stage, or if the run is close.
+    In a close run only Newton's method goes on, at the model's power.
     """
     num_powers = solver.num_powers
     by_newton = features.by_newton
     share = solver.newton_part if by_newton else solver.power_part
     few = int(share * solver.max_sweeps)
     mean_square = solver.newton_mean_square if by_newton else solver.power_mean_square
-    # From no sites Newton's method may diverge. Where it does not reach a power, only
-    # the last one is tried after it.
+    # Newton's method may diverge from no sites. If it does not reach a power, only the
+    # model's power is tried after it.
     ways = [
         (0, 1),
         *(
@@ -150,13 +151,13 @@ def _smaller_powers(features: Features, solver: Solver) -> Part:
 
 
 def _prior_scales(solver: Solver) -> list[float]:
-    """List the parts of the prior's variance that narrower priors have, below 1."""
+    """List the factors of the prior's variance for narrower priors, below 1."""
     return [solver.prior_factor**-k for k in range(solver.num_priors, 0, -1)]
 
 
 def _first_prior(largest_variance: tf.Tensor, solver: Solver) -> tf.Tensor:
-    """Choose which of :func:`_prior_scales` comes first, by the largest prior variance,
-    [].
+    """Choose the index of the first one of :func:`_prior_scales`, by the largest prior
+    variance, [].
     """
     last = solver.num_priors
     steps = tf.math.log(largest_variance / solver.first_variance) / np.log(
@@ -180,18 +181,19 @@ def _narrower_priors(largest_variance: tf.Tensor, solver: Solver) -> Part:
 
 
 def _predicted_change(x: tf.Tensor, m: tf.Tensor, ratio: tf.Tensor) -> tf.Tensor:
-    r"""Predict how sites change, [2, N, L], where the prior's variance grows.
+    r"""Predict how sites change, [2, N, L], when the prior's variance grows.
 
-    :param x: Those under the smaller one, [2, N, L]: :math:`\nu` and :math:`\tau`.
-    :param m: The means of h there, [N, L].
-    :param ratio: Of the variances, [].
+    :param x: The sites under the smaller variance, [2, N, L]: :math:`\nu` and
+        :math:`\tau`.
+    :param m: The means of h with these sites, [N, L].
+    :param ratio: The ratio of the larger variance to the smaller one, [].
     """
     change = (ratio - 1.0) * x[1] * m
     return tf.stack([change, tf.zeros_like(change)])
 
 
 class _Schedule:
-    """The stages of a run, and which follows which."""
+    """The stages of a run, and their order."""
 
     def __init__(self, features: Features, solver: Solver) -> None:
         self.stages: list[Stage] = []
@@ -218,8 +220,8 @@ class _Schedule:
         return stage if self.narrows_priors else stage._replace(prior_scale=None)
 
     def after(self, state: State, stage: Stage) -> tuple[State, tf.Tensor, tf.Tensor]:
-        """Begin the next stage where this one is over; and decide whether the run goes
-        on, and whether it has met its goal.
+        """Begin the next stage if this one is over. Decide whether the run goes on, and
+        whether it has met its goal.
         """
         is_warm_up = stage.mean_square > 0.0
         met = meets(state, self._solver)
@@ -257,17 +259,17 @@ class _Schedule:
     def _settled(
         self, state: State, stage: Stage, is_warm_up: tf.Tensor, met: tf.Tensor
     ) -> tf.Tensor:
-        """Whether the stage has reached what it can reach."""
+        """Whether the stage has met its goal."""
         in_net = stage.fallback == CLIPPED
         met |= in_net & (state.largest < self._solver.goal.tolerance)
         met = tf.where(is_warm_up, state.mean_square < stage.mean_square, met)
         return ~state.nothing_accepted & met
 
     def _spent(self, state: State, stage: Stage) -> tf.Tensor:
-        """Whether the stage may not go on, or has tried all there is."""
+        """Whether the stage has no more sweeps, or no more tries."""
         most = tf.where(state.nothing_accepted, len(self._solver.tries), stage.sweeps)
         spent = state.stage_sweep >= most
-        if self.by_newton:  # not even the shortest of Newton's steps made F smaller
+        if self.by_newton:  # even the shortest of Newton's steps did not make F smaller
             spent |= (stage.is_newton > 0) & (state.retry >= len(self._solver.tries))
         return spent
 
@@ -279,10 +281,11 @@ def _begin(
     warm_up: tf.Tensor,
     place: tf.Tensor,
 ) -> State:
-    """Start a stage where one is over, else leave the state.
+    """Start a stage if one is over; otherwise do not change the state.
 
-    :param keeps_sites: Whether it starts from the last sites; else from no sites.
-    :param warm_up: Whether the stage that is over was one.
+    :param keeps_sites: Whether the stage starts from the last sites instead of no
+        sites.
+    :param warm_up: Whether the stage that is over was a warm-up.
     """
     dtype = state.x.dtype
     kept = tf.cast(keeps_sites | ~over, dtype)
@@ -318,11 +321,12 @@ def run_to_fixed_point(
 ) -> FixedPoint:
     """Update all sites until they match the moments of the tilted distributions.
 
-    It runs inside a compiled graph as well as outside, and always ends. The sites that
-    come back are proper even where they did not converge, which the record shows.
+    It runs inside and outside of compiled graphs, and always ends. The final sites are
+    proper even if they did not converge, which the record shows.
 
-    :param initial: Where to start. Where that is not proper: as far towards it as is.
-    :param extra: What an evaluation has of that name, before the first.
+    :param initial: The initial sites. If they are not proper, the run starts with
+        smaller ones that are.
+    :param extra: The value of ``extra`` before the first evaluation.
     """
     schedule = _Schedule(features, solver)
     x = tf.stack(initial)
@@ -334,7 +338,7 @@ def run_to_fixed_point(
 
     def stepped(state: State, stage: Stage) -> State:
         """Propose sites, evaluate them, and accept or refuse them."""
-        # Whether the next step looks back on the last ones.
+        # Whether the next step uses the differences of the last iterates.
         looks_back = (state.retry == 0) & (state.differences.count > 0)
         is_newton = stage.is_newton > 0 if features.by_newton else None
         rules = solver, features
@@ -345,7 +349,7 @@ def run_to_fixed_point(
             state, looks_back, stage.fallback, proposal, evaluation, *rules
         )
         no_worse = evaluation.merit >= state.merit - slack * tf.abs(state.merit)
-        # Near the fixed point a step may lower the merit a little on the way there.
+        # Near the fixed point a step towards it may lower the merit a little.
         no_worse |= is_close(state, solver) & (
             accepted.norm < solver.largest_jump * state.norm
         )

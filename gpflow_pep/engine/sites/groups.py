@@ -4,8 +4,8 @@ variables.
 
 For each group of S rows, whose f has a Gaussian prior of mean :math:`\mu` and
 covariance C, each row's likelihood is replaced by a site
-:math:`\exp(\nu f - \tau f^2 / 2)`, which cavity and tilted moments move as in
-:doc:`/theory`, all sites of all groups at once. Precisions stay at least 0, so that no
+:math:`\exp(\nu f - \tau f^2 / 2)`. All sites of all groups are updated at once, with
+cavities and tilted moments as in :doc:`/theory`. Precisions stay at least 0, so that no
 cavity is improper. For Gaussian noise the first sweep is exact. If likelihoods are not
 log-concave, or the prior variance is very large, sites may not converge; predictions
 then give a warning.
@@ -42,7 +42,7 @@ class GroupRows(NamedTuple):
 
     X: tf.Tensor  #: [G, S, D].
     Y: tf.Tensor  #: [G, S, 1].
-    alpha: tf.Tensor  #: [G, S], the powers of the sites; or [1, 1], that of all.
+    alpha: tf.Tensor  #: [G, S], the powers of the sites; or [1, 1], one for all.
     mean: tf.Tensor  #: [G, S], of the prior of f.
     covariance: tf.Tensor  #: [G, S, S].
 
@@ -162,6 +162,6 @@ def gaussian_observations(
     :return: Targets :math:`\nu / \tau`, and variances :math:`1 / \tau`.
     """
     sites = infer_groups(likelihood, rows, tolerance)
-    # A precision of less, in units of the prior's, counts as so much.
+    # Smaller precisions, in units of the prior's, are replaced by this one.
     tau = tf.maximum(sites.tau, 1e-10 / tf.linalg.diag_part(rows.covariance))
     return (sites.nu / tau)[..., None], 1.0 / tau

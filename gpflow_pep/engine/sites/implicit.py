@@ -162,8 +162,8 @@ class Converged(NamedTuple):
             it depends on :math:`\theta` by way of these.
         :param terms: Functions of rows, of which :math:`\phi` is a sum with weights,
             [N, K].
-        :raises ValueError: If the sites have not converged, the equations were not
-            solved, or rows are spread over processes.
+        :raises ValueError: If the sites have not converged, or the equations were not
+            solved.
         """
         with tf.control_dependencies(self._require_fixed_point(quantity, by_sites)):
             by_sites = Sites(*map(tf.identity, by_sites))
@@ -219,7 +219,7 @@ def _solve_adjoint(
 
     :param by_sites: :math:`\phi_s`.
     :param quantity: The quantity :math:`\phi`.
-    :raises ValueError: If that is not possible.
+    :raises ValueError: If the equations cannot be solved.
     """
     (m, s), dtype = fixed_point.marginals, problem.W.dtype
     # Rows that depend less on u than this fraction of the largest dependence are scaled
@@ -268,8 +268,8 @@ def _of_rows(
     problem: SiteProblem, fixed_point: FixedPoint, function: RowFunction
 ) -> tf.Tensor:
     r"""
-    Differentiate a function of rows in the moments and site of each row, at the
-    parameters as they are: [N, K, 4, L], in m, s, :math:`\nu` and :math:`\tau`.
+    Differentiate a function of rows in the moments and site of each row, at the present
+    parameters: [N, K, 4, L], in m, s, :math:`\nu` and :math:`\tau`.
     """
 
     def chunk_terms(piece: Any) -> tf.Tensor:
@@ -298,7 +298,7 @@ def _of_rows(
 
 
 def _columns(values: tf.Tensor) -> tf.Tensor:
-    """Make [N, K] of what a function of rows gives."""
+    """Make [N, K] of the values of a function of rows."""
     return values[:, None] if values.shape.rank == 1 else values
 
 
@@ -322,7 +322,7 @@ def _through_rows(
 
 
 def _by_sites(problem: SiteProblem, by: Natural) -> Sites:
-    """Take cotangents of the sums of all sites to these."""
+    """Compute the gradient in all sites from the gradient in their sums."""
 
     def chunk_terms(piece: Any) -> Sites:
         (X, _), projection = piece
@@ -340,8 +340,11 @@ def _in_parameters(
     by_natural: Natural | None,
     terms: tuple[tuple[RowFunction, tf.Tensor], ...],
 ) -> list[tf.Tensor]:
-    """Differentiate in the parameters, at fixed sites, a sum of functions of rows with
-    weights, and what has these cotangents in the sums of all sites.
+    """Differentiate a sum of functions of rows with weights in the parameters, at fixed
+    sites, and add the derivative by way of the sums of all sites.
+
+    :param by_natural: The gradient in the sums of all sites; None for 0.
+    :param terms: Functions of rows with their weights.
     """
     functions, weights = zip(*terms)
     with own_tape(variables) as tape:

@@ -7,11 +7,11 @@ latent function
 
 .. math:: t(f) = \exp(c + hᵀ (f(Z) - m) - \tfrac12 |W (f(Z) - m)|^2)
 
-with m the mean function at Z, W and h by :doc:`/streaming`, and c such that the prior's
-integral of it is the evidence. W is also that of
+with m the mean function at Z, W and h by :doc:`/streaming`, and c such that the
+integral of the factor under the prior is the evidence. W is the same as in
 :mod:`gpflow_pep.engine.sites.surrogate`, whose targets y have :math:`Wᵀ \tilde y = h`;
-with h itself nothing is lost in directions with little information. The size is M², for
-any number of rows and of earlier memories.
+h itself loses nothing in directions with little information. The size is M², for any
+number of rows and of earlier memories.
 
 Another model, in which the points are called Z' and their mean m', uses the memory as a
 block of rows with Gaussian noise (Bui, Yan & Turner 2017, section 3.6), in a form that
@@ -28,9 +28,8 @@ and :math:`e = W C g` it adds
     - \tfrac{1}{2 \alpha} \log|I + \alpha D| \text{ to } \log Z.
 
 If neither prior nor inducing points change, C = 0 and nothing is lost for any
-:math:`\alpha`. If g and W belong to exact observations,
-:func:`block_sums <gpflow_pep.engine.energies.collapsed.block_sums>` of these is the
-same.
+:math:`\alpha`. If g and W belong to exact observations, the terms are the same as those
+of :func:`~gpflow_pep.engine.energies.collapsed.sum_blocks` for these observations.
 """
 
 from typing import NamedTuple
@@ -123,6 +122,4 @@ def memory_terms(
         - 0.5 * tf.reduce_sum(tf.square(alpha * e))
         - 0.5 * tf.reduce_sum(logdet + tf.zeros_like(g[:, 0, 0]))
     )
-    return MemoryTerms(
-        Natural(gram(seen, tf.ones([1, 1], seen.dtype)), first), log_scale
-    )
+    return MemoryTerms(Natural(gram(seen), first), log_scale)

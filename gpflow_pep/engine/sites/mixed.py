@@ -1,16 +1,15 @@
-r"""Sites of outputs that are mixed from latent functions, and the dense q that they
-make.
+r"""Sites of outputs that are mixed from latent functions, and their dense q.
 
 Outputs are :math:`f_p = \sum_q W_{pq} g_q + c_p` with independent :math:`g_q`, of which
 :math:`h_{nq} = A_{qn}ᵀ v_q` is the projection of row n on the inducing variables, and
 :math:`g_{nq} = h_{nq} + N(0, d_{nq})`. q(v) is one Gaussian over all S = Q M whitened
 inducing variables, one latent function after the other. There is a site
 :math:`\exp(\nu f - \tfrac12 \tau f^2)` for each entry (n, p) of Y that was observed;
-others are 0.
+the site of a missing entry is 1.
 
-The outputs of a row are one factor: what is left of g, with variances
-:math:`\Delta_n = \mathrm{diag}(d_n)`, is integrated out with all of them, to the power
-:math:`\alpha`.
+The outputs of a row are one factor: the residual g - h of the row, with variances
+:math:`\Delta_n = \mathrm{diag}(d_n)`, is integrated out together with all of its
+outputs, to the power :math:`\alpha`.
 
 With :math:`C_n = Wᵀ \mathrm{diag}(\tau_n) W` and
 :math:`F_n = (I + \alpha \Delta_n C_n)^{-1}` the sites of row n are in :math:`h_n` a
@@ -24,11 +23,11 @@ Gaussian of precision :math:`T_n = C_n F_n` and first parameter
     \bar g_n = F_n \bar h_n + \alpha \Lambda_n Wᵀ \nu_n, \qquad
     \mathrm{cov} = \Lambda_n + F_n S_n F_nᵀ, \qquad \Lambda_n = F_n \Delta_n .
 
-Nothing divides by :math:`\alpha`, :math:`\tau` or :math:`\Delta`, and no matrix has
+Nothing is divided by :math:`\alpha`, :math:`\tau` or :math:`\Delta`, and no matrix has
 more than Q columns for a row. Bui, Yan & Turner (2017) have sites for rows of one
-output; this is no other theory, with "row" read as the block of a row's outputs. With
-:math:`m, s` the marginals of an entry's site, its cavity, tilted moments and target are
-those of :mod:`gpflow_pep.engine.sites.sweep`.
+output. The theory here is the same, with the block of a row's outputs in place of a
+row. Given the marginals :math:`m, s` of an entry's site, cavity, tilted moments and
+target are computed as in :mod:`gpflow_pep.engine.sites.sweep`.
 """
 
 from collections.abc import Callable
@@ -64,7 +63,7 @@ class Mixed(NamedTuple):
     weights: tf.Tensor  #: [P, Q], W.
 
     def narrowed(self, part: tf.Tensor) -> "Mixed":
-        """Multiply the variance of the prior: of all latent functions by way of their
+        """Multiply the prior variance of all latent functions, by scaling their
         weights.
         """
         return Mixed(tf.sqrt(part) * self.weights)
@@ -85,7 +84,7 @@ class Mixed(NamedTuple):
     def view(
         self, projection: Projection, q: PosteriorFactor, sites: Sites, alpha: tf.Tensor
     ) -> View:
-        """Compute the moments under q of what sites are functions of: f."""
+        """Compute the moments under q of f, the argument of sites."""
         rows = self.rows(projection, sites, alpha)
         h = latent_marginals(projection.A, q)
         return View(
@@ -93,9 +92,7 @@ class Mixed(NamedTuple):
         )
 
     def residual(self, _: Projection | None) -> float:
-        """Give the variance of f beside that of what its site is a function
-        of: none.
-        """
+        """Return 0, the variance of f minus the variance of the site's argument."""
         return 0.0
 
     def prior_variance(self, variance: tf.Tensor) -> tf.Tensor:
@@ -110,7 +107,7 @@ class Mixed(NamedTuple):
         sites: Sites,
         alpha: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Compute what sites of a row have in common."""
+        """Compute the joint terms of the sites of a row."""
         d = tf.transpose(projection.D)
         slope = sites.nu - sites.tau * view.marginals.m
         of_residual = tf.reduce_sum(
@@ -131,7 +128,7 @@ class Mixed(NamedTuple):
     def require_resolved(
         self, problem: SiteProblem, *values: tf.Tensor
     ) -> list[tf.Operation]:
-        """Stop where a tilted integral is not resolved, see
+        """Stop if a tilted integral is not resolved, see
         :func:`~gpflow_pep.engine.factors.entries.require_entries_resolved`."""
         X, Y, _ = problem.rows
         return require_entries_resolved(problem.parts.likelihood, X, Y, *values)
@@ -153,17 +150,16 @@ class Mixed(NamedTuple):
 
 
 class RowSites(NamedTuple):
-    """The sites of each row, as functions of h: see this module."""
+    """The sites of each row as functions of h; see this module."""
 
     C: tf.Tensor  #: [N, Q, Q], :math:`C_n`.
     of_g: tf.Tensor  #: [N, Q], :math:`Wᵀ \nu_n`.
     T: tf.Tensor  #: [N, Q, Q], :math:`T_n`.
     first: tf.Tensor  #: [N, Q], :math:`\lambda_n`.
-    F: tf.Tensor | None = (
-        None  #: [N, Q, Q], :math:`F_n`; None where no residual is shared.
-    )
+    #: [N, Q, Q], :math:`F_n`; None if no residual is shared.
+    F: tf.Tensor | None = None
     Lambda: tf.Tensor | None = None
-    r"""[N, Q, Q], :math:`\Lambda_n`; None where no residual is shared."""
+    r"""[N, Q, Q], :math:`\Lambda_n`; None if no residual is shared."""
 
 
 class LatentMarginals(NamedTuple):
@@ -185,7 +181,7 @@ def row_sites(
 ) -> RowSites:
     """Write the sites of the outputs of each row as functions of h.
 
-    :param d: Residual variances that the outputs of a row share; None: none, where g is
+    :param d: Residual variances that the outputs of a row share; None if g itself is
         known.
     """
     num_latent = int(mixing.shape[1])
@@ -200,14 +196,14 @@ def row_sites(
 
 
 def symmetric(matrices: tf.Tensor) -> tf.Tensor:
-    """Remove what rounding has made of symmetric matrices."""
+    """Make matrices symmetric that are not because of rounding errors."""
     return 0.5 * (matrices + tf.linalg.matrix_transpose(matrices))
 
 
 @check_shapes("matrices: [N, Q, Q]", "return: [N, Q, Q]")
 def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
-    """Compute :math:`(I + M)^{-1}` of each; NaN where M is not finite, which would not
-    return.
+    """Compute :math:`(I + M)^{-1}` for each matrix M. The result is NaN if M is not
+    finite, because ``tf.linalg.inv`` would not return.
     """
     finite = tf.reduce_all(tf.math.is_finite(matrices), axis=[1, 2], keepdims=True)
     eye = tf.eye(int(matrices.shape[1]), dtype=matrices.dtype)
@@ -219,14 +215,13 @@ def inverse_of_sum(matrices: tf.Tensor) -> tf.Tensor:
 def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor:
     r"""
     Compute :math:`\tfrac{1}{\alpha} \log|I + \alpha \Delta_n C_n|` of row sites,
-    differentiable to any order; NaN where the matrix is not positive definite in the
-    metric of :math:`\Delta_n`.
+    differentiable to any order. The result is NaN if the matrix is not positive
+    definite in the metric of :math:`\Delta_n`.
 
-    Its pivots are :math:`1 + \alpha d_k c_k`, where :math:`c_k` is what elimination
-    leaves on the diagonal of C:
+    The pivots of the matrix are :math:`1 + \alpha d_k c_k`, where :math:`c_k` are the
+    numbers on the diagonal of C in elimination:
     :math:`C_{ij} - \alpha d_k C_{ik} C_{kj} / (1 + \alpha d_k C_{kk})` after row k. So
-    no digit is lost as :math:`\alpha \to 0`, and there are no eigenvalues to iterate
-    for.
+    no digit is lost as :math:`\alpha \to 0`, and no eigenvalues are needed.
     """
     C = rows.C
     pivots = []
@@ -239,7 +234,7 @@ def log_determinant(rows: RowSites, d: tf.Tensor, alpha: tf.Tensor) -> tf.Tensor
 
 
 def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
-    """Sum what rows add to the natural parameters of the prior of all v, [1, Q M, Q M]
+    """Sum the contributions of rows to the natural parameters of q(v), [1, Q M, Q M]
     and [1, Q M, 1], from A [Q, M, N] and :class:`RowSites`.
     """
     num_latents = int(A.shape[0])
@@ -286,15 +281,15 @@ def latent_sums(A: tf.Tensor, T: tf.Tensor, first: tf.Tensor) -> Natural:
 
 @check_shapes("w: [1, S, 1]", "A: [Q, M, N]", "return: [Q, M, 1]")
 def by_latent(w: tf.Tensor, A: tf.Tensor) -> tf.Tensor:
-    """Cut a vector over all v into those of each latent function."""
+    """Cut a vector over all v into a vector for each latent function."""
     return tf.reshape(w, [int(A.shape[0]), -1, 1])
 
 
 def whitened_columns(A: tf.Tensor, q: PosteriorFactor) -> list[tf.Tensor]:
     r"""
     Compute :math:`R^{-1} E_q A_q` with :math:`B = R Rᵀ`, where :math:`E_q` puts the
-    rows of latent function q among those of all: [S - q M, N] for each, without the q M
-    rows of zeros above.
+    rows of latent function q into a matrix with rows for all latent functions. The
+    results are [S - q M, N], without the q M rows of zeros above.
 
     The covariance of :math:`h_{nq}` and :math:`h_{mr}` is the product of two of these
     columns.
@@ -346,8 +341,8 @@ def _proper_rows(
     r"""Find the rows whose site can be removed to the power alpha, [N]: the eigenvalues
     of :math:`I - \alpha T S` are positive.
 
-    Where no precision :math:`\tau` is negative, what the others leave is at least the
-    prior's precision, and nothing is computed.
+    If no precision :math:`\tau` is negative, the precision of all other factors is at
+    least the prior's, and nothing is computed.
     """
     some_negative = ~tf.reduce_all(tau >= 0.0)
     every_row = tf.ones_like(h.mean[:, 0], tf.bool)
@@ -357,7 +352,7 @@ def _proper_rows(
 
 def _removable_rows(h: LatentMarginals, rows: RowSites, alpha: tf.Tensor) -> tf.Tensor:
     eye = tf.eye(int(h.mean.shape[1]), dtype=h.mean.dtype)
-    # What rounding leaves of S is made positive first.
+    # S may have negative eigenvalues because of rounding, and is made positive first.
     rounding = 100.0 * np.finfo(h.mean.dtype.as_numpy_dtype).eps
     size = tf.linalg.trace(h.covariance) + tf.constant(1e-30, h.mean.dtype)
     root = tf.linalg.cholesky(h.covariance + (rounding * size)[:, None, None] * eye)

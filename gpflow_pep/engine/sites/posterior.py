@@ -1,13 +1,12 @@
-r"""Sites, the problem whose sites are wanted, the posterior q(v) of the whitened
-inducing variables that they make, and what a row sees of it: the one place that states
-the conventions.
+r"""The conventions of the engine: sites, the problem of finding them, the posterior
+q(v) of the whitened inducing variables, and its marginals at rows.
 
 The site of row n and latent function l is
 :math:`t_{nl}(u) \propto \exp(\nu_{nl} h_{nl} - \tfrac12 \tau_{nl} h_{nl}^2)`, a
-function of :math:`h_{nl} = A_{nl}ᵀ v_l` alone, the one direction of the whitened
-inducing variables that the row sees. Bui, Yan & Turner (2017), appendix F, write g for
-:math:`\nu / \tau` and v for :math:`1 / \tau`; natural parameters stay finite for a site
-of precision 0.
+function of :math:`h_{nl} = A_{nl}ᵀ v_l` alone, the only direction of the whitened
+inducing variables on which the row depends. Bui, Yan & Turner (2017), appendix F, write
+g for :math:`\nu / \tau` and v for :math:`1 / \tau`. Natural parameters are finite even
+if the precision of a site is 0.
 
 All sites together add :math:`G = A \,\mathrm{diag}(\tau) Aᵀ` and :math:`b = A \nu` to
 the natural parameters of the prior N(0, I): :math:`q(v) = N(B^{-1} b, B^{-1})` with
@@ -36,36 +35,36 @@ class Sites(NamedTuple):
 
     nu: tf.Tensor  #: [N, L], :math:`\nu`.
     tau: tf.Tensor
-    r"""[N, L], :math:`\tau`; may be negative where the likelihood is not log-concave.
+    r"""[N, L], :math:`\tau`; it may be negative if the likelihood is not log-concave.
     """
 
 
 class Natural(NamedTuple):
-    """What some rows add to the natural parameters of the prior of v."""
+    """The contribution of some rows to the natural parameters of q(v)."""
 
     G: tf.Tensor
-    """[broadcast L, M, M], to the precision; one matrix where all latent functions
-    share it.
+    """[broadcast L, M, M], the contribution to the precision; one matrix if all latent
+    functions share it.
     """
-    b: tf.Tensor  #: [L, M, 1], to the first natural parameter.
+    b: tf.Tensor  #: [L, M, 1], the contribution to the first natural parameter.
 
 
 class MemoryTerms(NamedTuple):
-    """What a memory adds to a model, see :mod:`gpflow_pep.engine.sites.memory`."""
+    """The contribution of a memory, see :mod:`gpflow_pep.engine.sites.memory`."""
 
-    natural: (
-        Natural  #: To the natural parameters of the prior of v; G is [1 or L, M, M].
-    )
+    #: The contribution to the natural parameters of q(v); G is [1 or L, M, M].
+    natural: Natural
     log_scale: tf.Tensor
-    """[], to log Z, beside what it adds there by way of the natural parameters."""
+    """[], the direct contribution to log Z, without the one by way of the natural
+    parameters."""
 
 
 class PosteriorFactor(NamedTuple):
     """q(v) by the Cholesky factor of its precision, :math:`B = R Rᵀ`."""
 
     W: tf.Tensor
-    """[broadcast L, M, M], :math:`R^{-1}`: the covariance of v is :math:`Wᵀ W`. NaN
-    where B is not positive definite.
+    """[broadcast L, M, M], :math:`R^{-1}`: the covariance of v is :math:`Wᵀ W`. It is
+    NaN if B is not positive definite.
     """
     c: tf.Tensor
     r"""[L, M, 1], :math:`W b`: the mean of v is :math:`Wᵀ c`, and
@@ -86,7 +85,7 @@ class WhitenedGaussian(NamedTuple):
 
 
 class Marginals(NamedTuple):
-    """Moments of h under q(v), a row and latent function each."""
+    """Moments of h under q(v), for each row and latent function."""
 
     m: tf.Tensor  #: [N, L], means.
     s: tf.Tensor  #: [N, L], variances.
@@ -98,32 +97,33 @@ class Cavity(NamedTuple):
     m: tf.Tensor  #: [N, L], :math:`m^{-} = (m - \alpha \nu s) / e`.
     s: tf.Tensor  #: [N, L], :math:`s^{-} = s / e`.
     e: tf.Tensor
-    r"""[N, L], :math:`e = 1 - \alpha \tau s`. The cavity is proper where it is
-    positive; where it is not, ``m`` and ``s`` mean nothing.
+    r"""[N, L], :math:`e = 1 - \alpha \tau s`. The cavity is proper if this is positive;
+    otherwise ``m`` and ``s`` have no meaning.
     """
 
 
 class View(NamedTuple):
-    """What the sites of some rows see of q(v)."""
+    """The marginals of q(v) on which the sites of some rows depend."""
 
-    marginals: Marginals  #: Moments of what each site is a function of.
-    #: Moments of h of all latent functions, where outputs are mixed of these.
+    #: Moments of the argument of each site: h, or f if outputs are mixed.
+    marginals: Marginals
+    #: Moments of h of all latent functions if outputs are mixed, otherwise ().
     h: Any = ()
-    #: The sites of each row as one function of h, where outputs are mixed.
+    #: The sites of each row as one function of h if outputs are mixed, otherwise ().
     rows: Any = ()
 
 
 class Independent(NamedTuple):
     """
-    Each output is a latent function, independent of the others: a site is a function of
-    its own h.
+    Outputs that are independent latent functions: the site of an output is a function
+    of its h.
 
     :class:`~gpflow_pep.engine.sites.mixed.Mixed` has the same methods.
     """
 
     prior_part: tf.Tensor | None = None
-    """By which the prior's variance is multiplied: projections A are not scaled, but
-    what is made of them; None: by 1.
+    """The factor of the prior's variance; None for 1. It does not change projections A,
+    but the sums and moments that are computed from them.
     """
 
     def narrowed(self, part: tf.Tensor) -> "Independent":
@@ -141,7 +141,7 @@ class Independent(NamedTuple):
     def view(
         self, projection: Projection, q: PosteriorFactor, sites: Sites, alpha: tf.Tensor
     ) -> View:
-        """Compute the moments under q of what sites are functions of."""
+        """Compute the moments under q of the arguments of sites."""
         m, s = moments = marginals(projection.A, q)
         scale = self.prior_part
         return View(
@@ -149,7 +149,7 @@ class Independent(NamedTuple):
         )
 
     def residual(self, projection: Any) -> tf.Tensor | float:
-        """[N, L], the variance of f beside that of what its site is a function of."""
+        """[N, L], the variance of f minus the variance of the site's argument."""
         d = tf.transpose(projection.D)
         return d if self.prior_part is None else self.prior_part * d
 
@@ -165,11 +165,12 @@ class Independent(NamedTuple):
         sites: Sites,
         alpha: tf.Tensor,
     ) -> tuple[tf.Tensor, Any]:
-        """Compute what sites of a row have in common.
+        """Compute the joint terms of the sites of a row.
 
-        :param proper: Which rows have proper sites, [N], each site by itself.
-        :return: Which have proper sites together, [N], and what rows have in the energy
-            beside the terms of each site, [N], or () for nothing.
+        :param proper: Whether each site of a row is proper by itself, [N].
+        :return: Whether all sites of a row are proper together, [N], and the terms of
+            rows in the energy in addition to the terms of each site, [N], or () if
+            there are none.
         """
         return proper, ()
 
@@ -183,12 +184,12 @@ class Independent(NamedTuple):
     def require_resolved(
         self, problem: "SiteProblem", *values: tf.Tensor
     ) -> list[tf.Operation]:
-        """Stop where a tilted integral is not resolved, see
+        """Stop if a tilted integral is not resolved, see
         :func:`~gpflow_pep.engine.factors.moments.require_resolved`."""
         return require_resolved(problem.parts.likelihood, *values)
 
     def without_target(self, Y: tf.Tensor) -> tf.Tensor | None:
-        """Find sites that have no target, [N, P]; None: there are none."""
+        """Find sites that have no target, [N, P]; None if all have one."""
         return None
 
     def unevaluated(self, W: tf.Tensor, zeros: tf.Tensor) -> tuple[Any, ...]:
@@ -215,18 +216,17 @@ class SiteProblem(NamedTuple):
     W: tf.Tensor
     """[K, M, M], inverse Cholesky factors of ``Kuu``, see
     :func:`~gpflow_pep.engine.prior.evaluate.whiten`."""
-    chunk_size: int | None  #: The most rows that are worked on at a time; None: chosen.
-    memory: MemoryTerms | None = (
-        None  #: What is known of v beside the rows of this model.
-    )
-    projection: Projection | None = (
-        None  #: The rows projected, where there is memory for it.
-    )
+    chunk_size: int | None  #: The most rows at a time; None if it is chosen.
+    #: The contribution of a memory; None without a memory.
+    memory: MemoryTerms | None = None
+    #: The projected rows; None if there is not enough memory for them.
+    projection: Projection | None = None
+    num_latents: int = 1  #: The number of latent functions, L.
     latents: Any = Independent()
     """How outputs depend on latent functions: :class:`Independent` or
-    :class:`~gpflow_pep.engine.sites.mixed.Mixed`, with which likelihood, mean function
-    and targets are of the outputs, kernel and inducing variables of the latent
-    functions.
+    :class:`~gpflow_pep.engine.sites.mixed.Mixed`. With the second one likelihood, mean
+    function and targets belong to the outputs, and kernel and inducing variables to the
+    latent functions.
     """
 
     @property
@@ -251,7 +251,11 @@ class SiteProblem(NamedTuple):
         """Choose how to sum over the rows, with so many matrices of size M x N."""
         num_priors, num_inducing, _ = self.W.shape
         return chunks.plan(
-            self.chunk_size, num_inducing, self.rows.X, copies * (num_priors or 1)
+            self.chunk_size,
+            num_inducing,
+            self.rows.X,
+            copies * (num_priors or 1),
+            self.num_latents,
         )
 
     def keep_projections(self, copies: int = 1) -> "SiteProblem":
@@ -263,13 +267,11 @@ class SiteProblem(NamedTuple):
         return self._replace(projection=self.parts.project(self.W, self.rows.X))
 
     def project(self, X: tf.Tensor, projection: Any = ()) -> Projection:
-        """Project some rows, or take their projection where there is one."""
+        """Project some rows, or return their projection if it is given."""
         return projection or self.parts.project(self.W, X)
 
     def pieces(self, rows: Any) -> chunks.Chunks:
-        """Cut pairs: X with other rows, and the projection of each piece where there is
-        one.
-        """
+        """Cut X with other rows into pieces, and the projection too if it is there."""
         rows = self.rows.X, rows
         return chunks.row_chunks(rows, self.plan(1).chunk_size, self.projection or ())
 
@@ -299,7 +301,10 @@ def natural_sums(problem: SiteProblem, sites: Sites) -> Natural:
 
 
 def improper(number: int, size: Any, dtype: tf.DType) -> PosteriorFactor:
-    """Make q(v) of so many Gaussians whose B is not positive definite: NaN."""
+    """Make q(v) as it is if B is not positive definite, with NaN for all numbers.
+
+    :param number: The number of Gaussians.
+    """
     shapes = ((number, size, size), (number, size, 1), (number,))
     nan = tf.constant(np.nan, dtype)
     return PosteriorFactor(*(tf.fill(shape, nan) for shape in shapes))
@@ -314,7 +319,7 @@ def posterior_factor(natural: Natural) -> PosteriorFactor:
     """Factorise the precision B = I + G of q(v)."""
     G, b = natural
     W = factorise(G + identity_like(G)).W
-    # Derivatives then need those of W alone.
+    # Then only derivatives of W are needed.
     logs = tf.math.log(tf.linalg.diag_part(W))
     return PosteriorFactor(W, lower_matmul(W, b), -tf.reduce_sum(logs, axis=-1))
 
@@ -328,12 +333,12 @@ def log_root(q: PosteriorFactor) -> tf.Tensor:
 
 
 def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:
-    r"""Compute :math:`\sum_l -\tfrac12 |w_l|^2`, what the mean of v has in the energy,
-    [].
+    r"""Compute :math:`\sum_l -\tfrac12 |w_l|^2`, the terms of the mean of v in the
+    energy, [].
 
     :param w: The mean, [L, M, 1].
-    :param known: What is known of v beside the rows, each of which adds
-        :math:`bᵀ w - \tfrac12 wᵀ G w`.
+    :param known: The natural parameters of all other factors of q(v) than the rows.
+        Each adds :math:`bᵀ w - \tfrac12 wᵀ G w`.
     """
     total = -0.5 * tf.reduce_sum(tf.square(w))
     for G, b in known:
@@ -343,7 +348,7 @@ def terms_of_mean(w: tf.Tensor, known: Sequence[Natural]) -> tf.Tensor:
 
 def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
     """Compute the moments of :math:`h_n = A_nᵀ v` under q, for A [broadcast L, M, N].
-    The variances are [N, 1] where all latent functions share A and W.
+    The variances are [N, 1] if all latent functions share A and W.
     """
     m = on_columns(A, q.w)
     s = tf.reduce_sum(tf.square(lower_matmul(q.W, A)), axis=-2)
@@ -353,13 +358,12 @@ def marginals(A: tf.Tensor, q: PosteriorFactor) -> Marginals:
 def whitened_posterior(natural: Natural) -> WhitenedGaussian:
     """Compute :math:`q(v) = N(B^{-1} b, B^{-1})`, with :math:`B = I + G`.
 
-    The mean is computed by substitution: by the inverse of the factor of B it would
-    have errors of 1e-5 of the standard deviation of y where noise is 1e-8 of the
-    variance.
+    The mean is computed by substitution. With the inverse of the factor of B it would
+    have errors of 1e-5 of the standard deviation of y if noise is 1e-8 of the variance.
     """
-    # GPflow wants a lower triangular square root of B⁻¹. Wᵀ of B = R Rᵀ with W = R⁻¹ is
-    # an upper one; that of B with rows and columns in reverse order, put in reverse
-    # order again, is a lower one.
+    # GPflow needs a lower triangular square root of B⁻¹. For B = R Rᵀ and W = R⁻¹ the
+    # matrix Wᵀ is an upper triangular root. If rows and columns of B are reversed, and
+    # the root is reversed again, it is lower triangular.
     reverse = Natural(tf.reverse(natural.G, [-2, -1]), tf.reverse(natural.b, [-2]))
     factor = factorise(reverse.G + identity_like(reverse.G))
     q_sqrt = tf.reverse(tf.linalg.matrix_transpose(factor.W), [-2, -1])
@@ -374,8 +378,9 @@ def unwhitened(L: tf.Tensor, q: WhitenedGaussian) -> tuple[tf.Tensor, tf.Tensor]
     """Compute mean [M, L] and covariance [L, M, M] of q(u) of each latent function, u =
     L v.
 
-    :param L: [broadcast L, M, M].
-    :param q: Of each; or one Gaussian over all v: [L M, 1] and [1, L M, L M].
+    :param L: The Cholesky factors of ``Kuu``, [broadcast L, M, M].
+    :param q: The Gaussian of each latent function; or one Gaussian over all v: [L M, 1]
+        and [1, L M, L M].
     """
     size = tf.shape(L)[1]
     width = tf.shape(q.q_sqrt)[2]
@@ -396,8 +401,8 @@ def row_moments(q: WhitenedGaussian, A: tf.Tensor) -> Marginals:
 def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
     """Remove the power alpha of each row's site (Bui, Yan & Turner 2017, section 3.3).
 
-    :param alpha: The power, at least 0, [broadcast N, 1]; 1 removes the site, 0 removes
-        nothing, and a number of copies the sites of all of them.
+    :param alpha: The power, at least 0, [broadcast N, 1]: 1 removes the site, 0 removes
+        nothing, and a number of copies removes the sites of all copies.
     """
     e = 1.0 - alpha * sites.tau * q.s
     return Cavity((q.m - alpha * sites.nu * q.s) / e, q.s / e, e)
@@ -406,7 +411,7 @@ def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
 def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tensor:
     """Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
 
-    :param F: The changes of the two numbers of each, see
+    :param F: The changes of the two numbers of each site, see
         :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`.
     """
     m, s = tf.unstack(marginals)
@@ -417,8 +422,8 @@ def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tenso
 
 
 def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tensor:
-    """Compute how far sites are from others, [2, N, L], in units of q's standard
-    deviation; the largest is the residual of a record.
+    """Compute the distance between sites and their targets, [2, N, L], in units of q's
+    standard deviation. The largest is the residual in a record.
     """
     return in_deviations(
         tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False

@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from .posterior import Marginals, Sites
 
-#: What a run tries until something has converged, see
-#: :mod:`gpflow_pep.engine.sites.fixed_point`. "continuation": easier problems, each
-#: from the sites of the one before. "clipped": the net. It goes towards sites whose
-#: precision is not negative and which match the tilted mean alone where theirs would
-#: be. That nearly always ends at a point that depends smoothly on the parameters, but
-#: it is not a fixed point of Power EP, and the record shows that it did not converge,
-#: unless no precision was clipped in the end.
+#: The fallbacks that a run tries, in this order, until it has converged; see
+#: :mod:`gpflow_pep.engine.sites.fixed_point`. "continuation" solves easier problems,
+#: each from the sites of the problem before. "clipped" sets negative precisions of
+#: target sites to 0; these sites match only the tilted mean. It nearly always ends at a
+#: point that depends smoothly on the parameters. Unless no precision was clipped in the
+#: end, that point is not a fixed point of Power EP, and the record of the run shows
+#: that it did not converge.
 FALLBACKS = ("", "continuation", "clipped")
 CONTINUATION = 1
 CLIPPED = 2
@@ -24,47 +24,46 @@ class ConvergenceWarning(UserWarning):
 
 
 class Stage(NamedTuple):
-    """A problem that a run solves on its way, given by numbers, or by tensors [] for
-    the present stage.
+    """A problem that a run solves on its way. Fields are numbers, or tensors [] for the
+    present stage.
 
     The first three fields are floats, the others are integers.
     """
 
     power_shift: Any = 0.0
-    """From 0 to 1: powers are at least as large as that; or down to -1: smaller by that
-    part; None: as they are.
+    """The change of the powers. From 0 to 1 it is the least power of a row; from -1 to
+    0 each power is multiplied by 1 plus this number. None does not change powers.
     """
-    prior_scale: Any = (
-        1.0  #: By which the prior's variance is multiplied; None: as it is.
-    )
+    #: The factor of the prior's variance; None does not change the prior.
+    prior_scale: Any = 1.0
     mean_square: Any = 0.0
-    """Below which the next stage begins, with the same sites; 0: the goal of the run
-    counts. One with another number is a *warm-up*: it serves but to begin the next one.
+    """The mean square residual below which the next stage begins, with the same sites.
+    If it is 0, the goal of the run counts instead. Otherwise the stage is a *warm-up*,
+    whose only purpose is the start of the next stage.
     """
-    sweeps: Any = 0  #: The most of them.
-    is_newton: Any = 0  #: 1 where Newton's method takes the steps, else 0.
-    otherwise: Any = (
-        1  #: How many places further the run goes on where the stage has not settled.
-    )
-    fallback: Any = 0  #: A place in :data:`FALLBACKS`.
+    sweeps: Any = 0  #: The largest number of sweeps.
+    is_newton: Any = 0  #: 1 if the steps are steps of Newton's method, otherwise 0.
+    #: The number of places to the next stage if this stage has not settled.
+    otherwise: Any = 1
+    fallback: Any = 0  #: The index of the fallback in :data:`FALLBACKS`.
 
 
-#: The problem that is meant.
+#: The stage of the model's own problem.
 TARGET = Stage(None, None)
 
 
 class SweepEvaluation(NamedTuple):
-    r"""What the inner loop needs of some sites, which it keeps as two numbers each.
+    r"""The result of a sweep for the inner loop, which keeps two numbers for each site.
 
-    These are :math:`(\nu, \tau)`, and both move by one step; or, where it is coupled,
-    :math:`\tau` and a first number whose target was found for all sites together, and
+    These are :math:`(\nu, \tau)`, and both move by one step. In a coupled run they are
+    :math:`\tau` and a first number whose target was found for all sites together and
     does not depend on :math:`\tau`: all first numbers then move by one step, and each
-    :math:`\tau` by its own.
+    :math:`\tau` by a separate step.
     """
 
-    marginals: Marginals  #: Moments of h under the q that has these sites.
+    marginals: Marginals  #: Moments of h under q with these sites.
     target: Sites  #: The target of the two numbers: x*.
-    limited: Sites  #: The same with precisions that are not negative.
+    limited: Sites  #: The target with precisions that are not negative.
     #: [2, N, L], see :func:`~gpflow_pep.engine.sites.posterior.scaled_error`.
     error: tf.Tensor
     proper: tf.Tensor
@@ -72,10 +71,10 @@ class SweepEvaluation(NamedTuple):
     finite.
     """
     merit: tf.Tensor
-    """[], what no step may make smaller; a constant where there is nothing of the
-    kind.
+    """[], a number that no step may make smaller; a constant if there is no such
+    number.
     """
-    #: What else the caller wants to have of the sites where the run ends: tensors.
+    #: Further tensors that the caller needs for the final sites.
     extra: Any = ()
 
 
@@ -85,10 +84,10 @@ class Goal(NamedTuple):
     tolerance: float  #: The residual is below it: all sites are at their targets.
     mean_square_residual: tf.Tensor | float = 0.0
     """The mean square residual is below it: half the sum of squares of a row's errors,
-    on average over rows, in nats. The energy's error was seen to be up to some thirty
-    times as much, so that this is enough to optimise it. After a long step of an
-    optimiser, across which the energy changes by far more, up to a hundred times this
-    is: a tenth of what the run began with.
+    on average over rows, in nats. The error of the energy was at most about thirty
+    times as large, which is small enough for an optimiser. After a long step of an
+    optimiser the energy changes by far more; the limit is then a tenth of the mean
+    square residual at the start of the run, but at most a hundred times this number.
     """
 
 
@@ -98,61 +97,69 @@ class Solver:
 
     goal: Goal
     max_sweeps: int
-    """The most evaluations, at least 1; as many again for each fallback, and twice that
-    on the continuation from power 0.
+    """The largest number of evaluations, at least 1. Each fallback may take the same
+    number again, and the continuation from power 0 twice the number.
     """
     damping: float = 1.0  #: The largest step.
-    fall_back: bool = True  #: Whether fallbacks follow where the run has not converged.
-    # What is tried, see the schedule.
+    fall_back: bool = True  #: Whether fallbacks follow if the run has not converged.
+    # The stages, see the schedule.
     larger_powers: tuple[float, ...] = (1.0, 0.5)
-    """Shifts of a run without sites, from 1 to 0, the problem that is meant."""
+    """The shifts of the powers before the model's own problem, in a run that begins
+    without sites."""
     warm_up_mean_square: float = 3e-3
-    """Each of them, and each narrower prior, is left for the next one below it."""
-    warm_up_sweeps: int = 30  #: Each of them is left after so many.
-    many: int = (
-        10  #: Runs of fewer sweeps try nothing easier, which has a part of them.
-    )
-    num_powers: int = 20  #: On the continuation from power 0.
-    power_mean_square: float = 1e-4  #: Each of them is left below it.
+    """The mean square residual at which a larger power or a narrower prior is left for
+    the next one."""
+    #: The number of sweeps after which a larger power is left for the next one.
+    warm_up_sweeps: int = 30
+    #: The least ``max_sweeps`` with which easier problems are tried: each of them gets
+    #: only a part of the sweeps.
+    many: int = 10
+    num_powers: int = 20  #: The number of powers in the continuation from power 0.
+    #: The mean square residual at which a power of the continuation is left.
+    power_mean_square: float = 1e-4
     power_part: float = 0.1
-    """Of ``max_sweeps``. Longer ones were seen to lose the way where sites jump."""
+    """The part of ``max_sweeps`` for each power of the continuation. With more sweeps
+    some runs lost the way where sites jump."""
+    #: ``power_mean_square`` and ``power_part`` for steps of Newton's method.
     newton_mean_square: float = 1e-6
-    newton_part: float = 0.3  #: The same where Newton's method takes the steps.
-    nearly_zero: float = 0.1  #: A power, below which smaller ones are the same problem.
-    first_variance: float = 10.0  #: The most of the narrowest prior.
+    newton_part: float = 0.3
+    #: The power below which the continuation from power 0 is not tried.
+    nearly_zero: float = 0.1
+    first_variance: float = 10.0  #: The largest variance of the narrowest prior.
     prior_factor: float = 2.0**0.125
-    """Of its variance, between one prior and the next: with longer steps one cell of
-    1440 fewer converges (examples/benchmarks/stress.py, near-duplicates at variance
-    1e4).
+    """The factor between the variances of one narrower prior and the next. With a
+    larger factor one cell of 1440 fewer converges (examples/benchmarks/stress.py,
+    near-duplicates at variance 1e4).
     """
-    num_priors: int = 160
-    # What is close, or far.
-    close: float = 0.05  #: A residual below which the run is close.
+    num_priors: int = 160  #: The number of narrower priors.
+    # Limits for runs that are close to their goal, or far from it.
+    close: float = 0.05  #: The residual below which the run is close.
     far: float = 0.1
-    """A run that begins with a mean square above this had no sites, or those of other
-    data.
+    """A run that begins with a mean square residual above this had no sites, or sites
+    of other data.
     """
     of_first: float = 0.1
     largest_factor: float = 100.0  #: See :class:`Goal`.
     # The step of each site.
     min_step: float = 0.01
-    """Without steps of their own 5 cells of 1440 fewer converge
-    (examples/benchmarks/stress.py; probit, Student-t), at 10% more sweeps in all.
+    """With one step for all sites 5 cells of 1440 fewer converge
+    (examples/benchmarks/stress.py; probit, Student-t), in 10% more sweeps.
     """
     shrink_step: float = 0.5
     grow_step: float = 1.2
     shrink_cap: float = 0.7
-    grow_cap: float = 1.05  #: 1.15 was seen to cycle, RobustMax at alpha 1.
+    grow_cap: float = 1.05  #: With 1.15 RobustMax at alpha 1 cycled.
     cap_from_far: float = 0.4
-    """The largest cap of a coupled run that began far away: means and precisions turn
-    around each other, and longer steps took hundreds of sweeps at long lengthscales.
+    """The largest cap of a coupled run that began far away. Means and precisions turn
+    around each other there, and longer steps took hundreds of sweeps at long
+    lengthscales.
     """
     refused_cap: float = 0.5
     min_cap: float = 1e-3
     restart_cap: float = 0.1
     early: float = 0.1
-    """Above this mean square a coupled step leaves precisions whose target is negative
-    at 0: most do not later.
+    """Above this mean square residual a coupled step sets precisions whose target is
+    negative to 0. Most of these targets are not negative later.
     """
     tries: tuple[tuple[float, float, float], ...] = (
         (1.0, 1.0, 1.0),
@@ -163,57 +170,54 @@ class Solver:
         (0.0, 0.5, 0.03),
         (0.0, 0.0, 0.0),
     )
-    """At first and after each refusal: what negative precisions and the step are
-    multiplied by where something was improper; and the step, the same for all sites,
-    where only the merit fell. Without the latter 2 cells of 1440 fewer converge
-    (examples/benchmarks/stress.py), of the probit. The last try stays, except that no
-    precision is negative: at the start of the loop that is no sites at all, which is
-    always proper; later the cap is made small.
+    """The tries for one step: the first proposal, and a proposal after each refusal.
+    The three numbers of a try are the factors of negative precisions and of the step if
+    a refused proposal was improper, and the step of all sites if only the merit fell.
+    Without the third number 2 cells of 1440 fewer converge
+    (examples/benchmarks/stress.py, probit). The last try only sets negative precisions
+    to 0. At the start of the loop that means no sites, which is always proper; later
+    the cap is made small.
     """
 
     # Acceleration, and Newton's method.
-    accelerate_below: float = (
-        0.5  #: A residual, above which no differences are remembered.
-    )
-    largest_jump: float = (
-        2.0  #: They are forgotten where the norm of the residual grows by more.
-    )
-    depth: int = 16
-    small_depth: int = 4
-    deep_sites: int = 200_000  #: How many differences: few where there are more sites.
+    #: The residual above which no differences are remembered.
+    accelerate_below: float = 0.5
+    #: Differences are forgotten if the norm of the residual grows by a larger factor.
+    largest_jump: float = 2.0
+    depth: int = 16  #: The number of differences.
+    small_depth: int = 4  #: The number of differences if there are more sites.
+    #: The largest number of sites for which there are ``depth`` differences.
+    deep_sites: int = 200_000
     unexplained: float = 0.6
-    """The part, or more, that a coupled run takes of what the differences do not
-    explain of F. By .9 of it RobustMax at alpha 1 takes up to 560 sweeps where plain
-    steps overshoot (in the grid of examples/benchmarks/stress.py), by .8 or .5 up to
-    100, by .6 at most 64.
+    """The least fraction that a coupled run takes of the part of F that the differences
+    do not explain. With .9 RobustMax at alpha 1 takes up to 560 sweeps where plain
+    steps overshoot (in the grid of examples/benchmarks/stress.py), with .8 or .5 up to
+    100, with .6 at most 64.
     """
     newton_left: float = 0.1
-    """Newton's equations are solved to this part of F: fewer products, and one or two
-    more steps.
+    """Newton's equations are solved until the rest is this fraction of F. That needs
+    fewer products, and one or two more steps.
     """
     newton_sufficient: float = 0.1
-    """A step is taken that makes F smaller by this part of what it would be if F were
-    linear.
+    """A step of Newton's method is accepted if F shrinks by at least this fraction of
+    the decrease for a linear F.
     """
 
 
 @dataclass(frozen=True)
 class Features:
-    """What is known of a problem, by which a run chooses its steps and what
-    it tries.
-    """
+    """Properties of a problem, by which a run chooses its steps and its stages."""
 
-    coupled: bool = (
-        False  #: What the numbers of a site are, see :class:`SweepEvaluation`.
-    )
-    largest_power: tf.Tensor | None = None  #: Of a row; None: not small.
-    warm_up: tf.Tensor | None = (
-        None  #: Whether to begin with larger powers; None: never.
-    )
+    #: Whether the run is coupled, see :class:`SweepEvaluation`.
+    coupled: bool = False
+    #: The largest power of a row; None if it is not small.
+    largest_power: tf.Tensor | None = None
+    #: Whether to begin with larger powers; None for never.
+    warm_up: tf.Tensor | None = None
     by_newton: bool = False
     """Whether the fallback through smaller powers takes steps of Newton's method."""
     largest_variance: tf.Tensor | None = None
-    """Of the prior at the rows; None: there is no fallback from smaller ones."""
+    """The largest prior variance at the rows; None if narrower priors are not tried."""
 
 
 class SiteUpdateInfo(NamedTuple):
@@ -223,9 +227,9 @@ class SiteUpdateInfo(NamedTuple):
     num_sweeps: tf.Tensor
     residual: tf.Tensor
     r"""[], the largest of :math:`|\sqrt{s} (F_\nu - m F_\tau)|` and :math:`|s F_\tau|`
-    over sites, with the undamped F: how far, in standard deviations of q, the sites are
-    from their targets. Infinite where a rate's expected log density is so low that no
-    nat of log Z is known.
+    over sites, with the undamped F: the distance of the sites from their targets, in
+    standard deviations of q. It is infinite if the expected log density of a row is so
+    large in size that log Z is not known to within a nat.
     """
     converged: tf.Tensor
     """Whether the run met its :class:`Goal`, a bool []: the residual is below the

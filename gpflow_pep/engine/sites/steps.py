@@ -1,17 +1,17 @@
 r"""
-One step of the inner loop: what is proposed, and what follows where that is accepted or
+One step of the inner loop: the proposal, and the state after it was accepted or
 refused.
 
-Each site makes a step of its own, or all follow Anderson's acceleration, which looks
-back on the last ones; see :mod:`gpflow_pep.engine.sites.fixed_point`. Where an
-eigenvalue of the update's derivative J has a real part above 1, no damping leads to the
-fixed point, though there is one. Newton's step d, which solves
-:math:`(I - J) d = F(x)`, does, and takes the steps of some stages. It is solved for by
-generalised conjugate residuals: each product of :math:`J - I` and a direction w is a
-difference :math:`(F(x + h w) - F(x)) / h`, which takes one more sweep, a *probe*, and
-the next direction is what the last ones leave of F. Then the step is shortened until F
-becomes smaller. The differences are remembered where Anderson's acceleration remembers
-its own, and d is the step that it would make of them.
+Each site makes a separate step, or all sites follow Anderson's acceleration, which uses
+the last iterates; see :mod:`gpflow_pep.engine.sites.fixed_point`. If an eigenvalue of
+the update's derivative J has a real part above 1, no damping leads to the fixed point.
+Newton's step d, which solves :math:`(I - J) d = F(x)`, leads to it, and some stages
+take such steps. The equations are solved by generalised conjugate residuals: each
+product of :math:`J - I` and a direction w is a difference
+:math:`(F(x + h w) - F(x)) / h`, which takes one more sweep, a *probe*, and the next
+direction is the rest of F after the last directions. Then the step is shortened until F
+becomes smaller. These differences are stored in the place of the differences of
+Anderson's acceleration, and d is the step that the acceleration makes of them.
 """
 
 from typing import Any, NamedTuple
@@ -25,25 +25,25 @@ from .record import CLIPPED, Features, Solver, SweepEvaluation
 
 
 def _shape(tensor: tf.Tensor) -> Any:
-    """Give the shape, as numbers where these are known."""
+    """Return the shape, with numbers instead of a tensor if they are known."""
     return tensor.shape if tensor.shape.is_fully_defined() else tf.shape(tensor)
 
 
 class Differences(NamedTuple):
-    """Of the last iterates of a run: of the scaled residual, of x + F(x), and for
-    Newton's method and coupled runs of F(x).
+    """Differences between the last iterates of a run: of the scaled residual, of x +
+    F(x), and for Newton's method and coupled runs also of F(x).
     """
 
-    count: tf.Tensor  #: [], how many were remembered since some were forgotten.
-    newest: tf.Tensor  #: [2 or 3, 2, N, L], the last one of each of these.
+    count: tf.Tensor  #: [], the number of differences since they were forgotten.
+    newest: tf.Tensor  #: [2 or 3, 2, N, L], the newest difference of each quantity.
     last: tf.Tensor
-    """[depth, 2 or 3, 2, N, L], the last ones: the newest is to take the place of the
-    oldest.
+    """[depth, 2 or 3, 2, N, L], the differences before it. The newest difference will
+    take the place of the oldest.
     """
 
     @classmethod
     def empty(cls, x: tf.Tensor, solver: Solver, with_F: bool) -> "Differences":
-        """Remember nothing, but have room for differences of sites [2, N, L]."""
+        """Make room for differences of sites [2, N, L], without any."""
         size = x.shape.num_elements() or np.inf
         depth = solver.depth if size <= solver.deep_sites else solver.small_depth
         newest = tf.stack([x] * (2 + with_F))
@@ -51,53 +51,57 @@ class Differences(NamedTuple):
         return cls(tf.constant(0), newest, room)
 
     def forgotten(self) -> "Differences":
-        """Remember nothing."""
+        """Forget all differences."""
         return self._replace(count=tf.zeros_like(self.count))
 
     def entered(self) -> "Differences":
-        """Put the newest one among the others."""
+        """Put the newest difference among the others."""
         place = tf.reshape((self.count - 1) % self.depth, [1, 1])
         newest = tf.expand_dims(self.newest, 0)
         return self._replace(last=tf.tensor_scatter_nd_update(self.last, place, newest))
 
     @property
     def depth(self) -> int:
-        """How many there is room for."""
+        """The largest number of differences."""
         depth: int = self.last.shape[0]
         return depth
 
 
 class State(NamedTuple):
-    """Where a run is."""
+    """The state of a run between two sweeps."""
 
-    sweep: tf.Tensor
-    stage: tf.Tensor  #: Its place among all of them.
-    stage_sweep: tf.Tensor  #: Evaluations since its start.
-    nothing_accepted: tf.Tensor  #: Nothing was accepted since its start.
-    num_rejected: tf.Tensor
-    retry: tf.Tensor  #: Which of the solver's tries the next proposal is.
-    improper: tf.Tensor  #: Whether a refused one was improper.
+    sweep: tf.Tensor  #: The number of evaluations.
+    stage: tf.Tensor  #: The index of the stage.
+    stage_sweep: tf.Tensor  #: The number of evaluations since the start of the stage.
+    #: Whether no proposal was accepted since the start of the stage.
+    nothing_accepted: tf.Tensor
+    num_rejected: tf.Tensor  #: The number of refused proposals.
+    retry: tf.Tensor  #: The index of the next proposal among the solver's tries.
+    improper: tf.Tensor  #: Whether a refused proposal of this step was improper.
     x: tf.Tensor  #: [2, N, L], the last sites that were accepted.
-    marginals: tf.Tensor  #: [2, N, L], m and s there.
-    extra: Any  #: Of the evaluation there.
-    F: tf.Tensor  #: [2, N, L], x* - x there, for the x* of the stage.
+    marginals: tf.Tensor  #: [2, N, L], m and s at these sites.
+    extra: Any  #: The further tensors of the evaluation at these sites.
+    F: tf.Tensor  #: [2, N, L], x* - x at these sites, for the x* of the stage.
     scaled: tf.Tensor
-    """[2, N, L], the residual in units of q's standard deviation: what the step F is to
-    make 0.
+    """[2, N, L], the residual in units of q's standard deviation, which the step F is
+    to make 0.
     """
-    norm: tf.Tensor  #: [], root of the sum of squares of these.
-    largest: tf.Tensor  #: [], the residual, or in the net the largest of these.
-    residual: tf.Tensor  #: [], of the record; infinite until something was evaluated.
+    norm: tf.Tensor  #: [], the root of the sum of squares of ``scaled``.
+    #: [], the residual; in the net the largest number of ``scaled``.
+    largest: tf.Tensor
+    #: [], the residual in the record; infinite before the first evaluation.
+    residual: tf.Tensor
     mean_square: tf.Tensor  #: [], see :class:`~gpflow_pep.engine.sites.record.Goal`.
     first_mean_square: tf.Tensor
-    """[], of the first evaluation of the run; 0 where that was refused."""
-    merit: tf.Tensor
-    step: tf.Tensor  #: [1 or 2, N, L], step of each site, or of each of its numbers.
-    cap: tf.Tensor  #: [1 or 2, 1, 1], largest step of any.
-    differences: Differences  #: Of x and F; none where they were forgotten.
+    """[], the mean square residual of the first evaluation of the run; 0 if the
+    proposal was refused."""
+    merit: tf.Tensor  #: [], see SweepEvaluation.
+    step: tf.Tensor  #: [1 or 2, N, L], the step of each site, or of both its numbers.
+    cap: tf.Tensor  #: [1 or 2, 1, 1], the largest step of any site.
+    differences: Differences  #: Differences of the last iterates.
     probing: Any = ()
-    """Whether the last proposal of Newton's method was a probe; nothing where there is
-    no such method.
+    """Whether the last proposal of Newton's method was a probe; () if the run has no
+    such method.
     """
 
 
@@ -118,18 +122,18 @@ def is_close(state: State, solver: Solver) -> tf.Tensor:
 
 
 def chosen(condition: tf.Tensor, state: State, other: State) -> State:
-    """Choose one of two states, of which both were computed."""
+    """Choose one of two states that were both computed."""
 
     def take(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-        # tf.where broadcasts the condition: several times as long.
+        # tf.where broadcasts the condition, which takes several times as long.
         return a if a is b else tf.raw_ops.Select(condition=condition, x=a, y=b)
 
     return tf.nest.map_structure(take, state, other)
 
 
 def start_at(x: tf.Tensor, solver: Solver, features: Features, extra: Any) -> State:
-    """Begin a run from no sites, with the initial ones, x [2, N, L], as the first to
-    propose.
+    """Make the state at the start of a run: no sites, and the initial sites, x [2, N,
+    L], as the first proposal.
     """
     zero = tf.constant(0)
     zeros = tf.zeros_like(x)
@@ -171,23 +175,24 @@ def propose(
     features: Features,
     is_newton: tf.Tensor | None,
 ) -> tuple[tf.Tensor, State]:
-    """Make the next sites to evaluate, [2, N, L], and enter the newest difference.
+    """Make the next sites to evaluate, [2, N, L], and put the newest difference among
+    the others.
 
     :param looks_back: Whether acceleration takes the step.
-    :param is_newton: Whether Newton's method does; None: there is no such method.
+    :param is_newton: Whether Newton's method takes the step; None if the run has no
+        such method.
     """
     past = state.differences.entered()
     state = state._replace(differences=past)
     columns = tf.constant(solver.tries, state.x.dtype)
     negative, factor, uniform = tf.unstack(tf.gather(columns, state.retry))
-    # Towards where each site wants to be.
+    # A step from each site towards its target.
     damped = factor * tf.minimum(state.step, state.cap)
     plain = tf.where(state.improper | (state.retry < 2), damped, uniform) * state.F
 
     def with_differences() -> tuple[tf.Tensor, ...]:
-        """With what the last ones have changed."""
-        # Most runs end before there are many differences, and Newton's method needs
-        # all.
+        """Make a step from the differences of the last iterates."""
+        # Most runs end before there are many differences. Newton's method needs all.
         few = past.count <= solver.small_depth
         if is_newton is not None:
             few &= ~is_newton
@@ -198,7 +203,7 @@ def propose(
         r = state.scaled
         dr = last[:, 0]
         if is_newton is not None:
-            # The equations are linear in the units of one q alone.
+            # Newton's equations are linear only if all numbers are in units of one q.
             units = state.marginals, features.coupled
             of_one_q = (in_deviations(part, *units) for part in (state.F, last[:, 2]))
             r, dr = (tf.where(is_newton, *both) for both in zip(of_one_q, (r, dr)))
@@ -230,11 +235,11 @@ def _what_is_left(
     r"""Compute :math:`F - \sum_k \gamma_k p_k` with the :math:`\gamma`, [number, 1],
     for which :math:`|r - \sum_k \gamma_k dr_k|` is smallest.
 
-    :param number: How many differences are used.
+    :param number: The number of differences that are used.
     :param r: The scaled residual.
-    :param dr: Its differences, [number, 2, N, L].
-    :param last: All differences, [number, 2 or 3, 2, N, L]. Each p is one of the
-        others: dx + dF for a step, dF for what it leaves of F.
+    :param dr: The differences of r, [number, 2, N, L].
+    :param last: All differences, [number, 2 or 3, 2, N, L]. Those after the first are
+        the p: dx + dF for a step, dF for the rest of F after it.
     """
     rows = tf.reshape(dr, [number, -1])
     sums_of_rows = (
@@ -246,7 +251,7 @@ def _what_is_left(
     known = (tf.range(number) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
     column = tf.expand_dims(unit, 1)
-    # Normal equations of rows of unit length; the ridge is far above their rounding
+    # The normal equations of rows of unit length. The ridge is far above their rounding
     # error.
     ridge = np.sqrt(np.finfo(rows.dtype.as_numpy_dtype).eps) * 1e-2
     normal = column * products * unit
@@ -259,8 +264,8 @@ def _what_is_left(
 
 
 def _constants(*values: tf.Tensor) -> list[tf.Tensor]:
-    """Stop gradients: none is taken, but TensorFlow prepares a loop's where several
-    tapes watch.
+    """Stop gradients. No gradient is taken, but if several tapes watch, TensorFlow
+    prepares the gradient of a loop.
     """
     return list(map(tf.stop_gradient, values))
 
@@ -284,8 +289,8 @@ def accept(
 ) -> State:
     """Make the state after a proposal that was accepted.
 
-    :param looked_back: See :func:`propose`.
-    :param fallback: That of the stage.
+    :param looked_back: See ``looks_back`` of :func:`propose`.
+    :param fallback: The fallback of the stage, an index in ``FALLBACKS``.
     """
     marginals = tf.stack(evaluation.marginals)
     clipped = fallback == CLIPPED
@@ -325,10 +330,10 @@ def _residual(
     solver: Solver,
     features: Features,
 ) -> State:
-    """Measure how far the sites x are from their targets: the state with what of it
-    says that.
+    """Measure how far the sites x are from their targets.
 
     :param clipped: Whether precisions are clipped at 0, as in the net.
+    :return: The state with the new residuals.
     """
     coupled = features.coupled
     error, total_rows = _constants(
@@ -342,9 +347,9 @@ def _residual(
     F = target - x
     scaled = in_deviations(F, marginals, coupled)
     if coupled:
-        # Many first numbers that change by little, but together, move the means of all
-        # rows far: by the size of F, acceleration of 4000 rows and more kept rows away
-        # from their fixed point.
+        # First numbers that all change a little in the same direction move the means of
+        # all rows far. With the size of F instead, acceleration of 4000 and more rows
+        # kept rows away from their fixed point.
         scaled = tf.stack([evaluation.error[0], scaled[1]])
     (squared_norm,) = _constants(tf.reduce_sum(tf.square(scaled)))
     residual = tf.reduce_max(tf.abs(evaluation.error))
@@ -370,15 +375,16 @@ def _adapted_steps(
     solver: Solver,
     features: Features,
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Adapt the step of each site, and the cap of all.
+    """Adapt the step of each site, and the cap of all steps.
 
-    :param looked_back: See :func:`propose`.
+    :param looked_back: See ``looks_back`` of :func:`propose`.
     :param found: The state with the residual after the step.
-    :param jumped: Whether its norm grew too much.
+    :param jumped: Whether the norm of the residual grew too much.
     :param restarted: Whether the last of all tries was taken.
     """
     coupled = features.coupled
-    # A step is too long where the residual points back along the one it followed.
+    # A step was too long if the residual after it points back along the residual before
+    # it.
     along = found.scaled * state.scaled
     squares = tf.square(state.scaled)
     if not coupled:
@@ -398,7 +404,7 @@ def _adapted_steps(
     cap = tf.where(restarted, solver.restart_cap * state.cap, cap)
     largest_step = tf.constant(solver.damping, like.dtype)
     if coupled:
-        # Where acceleration overshoots, so do the plain steps that follow it.
+        # If acceleration overshoots, the plain steps after it overshoot too.
         cap = tf.where(jumped & looked_back, solver.refused_cap * cap, cap)
         from_far = min(solver.damping, solver.cap_from_far)
         is_far = found.first_mean_square > solver.far
@@ -414,7 +420,7 @@ def refuse(
 ) -> State:
     """Make the state after a proposal that was not accepted.
 
-    :param looked_back: See :func:`propose`.
+    :param looked_back: See ``looks_back`` of :func:`propose`.
     """
     smaller = tf.maximum(solver.refused_cap * state.cap, solver.min_cap)
     return state._replace(
@@ -430,11 +436,11 @@ def _newton_step(
     state: State, solver: Solver, features: Features, full: tf.Tensor, left: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """
-    Make a probe, a step, or none from sites of which nothing is known; and whether it
-    is a probe.
+    Make a probe, or a step; the step is 0 if no sites were evaluated in this stage.
 
     :param full: The step that makes F zero as far as the differences show.
-    :param left: The rest of F after it.
+    :param left: The rest of F after this step.
+    :return: The step, and whether it is a probe.
     """
     past = state.differences
     dtype = state.x.dtype
@@ -447,15 +453,15 @@ def _newton_step(
         state.nothing_accepted | known | (size <= solver.newton_left * state.norm)
     )
     probing &= state.retry == 0
-    # The error of a difference is least where its two parts, of rounding and of
-    # curvature, agree.
+    # The error of a difference is least if its two parts, from rounding and from
+    # curvature, are equal.
     h = np.finfo(dtype.as_numpy_dtype).eps ** 0.25
     step = tf.where(probing, (h / size) * left, _newton_part(state) * full)
     return tf.where(state.nothing_accepted, tf.zeros_like(step), step), probing
 
 
 def _newton_part(state: State) -> tf.Tensor:
-    """Compute which part of the step is tried."""
+    """Compute the fraction of the step that is tried."""
     return tf.pow(tf.constant(0.5, state.x.dtype), tf.cast(state.retry, state.x.dtype))
 
 
@@ -466,11 +472,12 @@ def newton_choice(
     proper: tf.Tensor,
     solver: Solver,
 ) -> tuple[tf.Tensor, State, State]:
-    """Decide whether a proposal is accepted, and what follows if it is, and if not.
+    """Decide whether a proposal is accepted, and make the states after it was accepted
+    and after it was refused.
 
-    :param is_newton: Whether it is one of Newton's method.
-    :param others: The same of other steps.
-    :param proper: Whether the proposal is.
+    :param is_newton: Whether it is a proposal of Newton's method.
+    :param others: The decision and the two states for all other proposals.
+    :param proper: Whether the proposal is proper.
     """
     accepts, after, refused = others
     forgotten = after._replace(differences=after.differences.forgotten())
@@ -478,7 +485,8 @@ def newton_choice(
         after.norm < (1.0 - solver.newton_sufficient * _newton_part(state)) * state.norm
     )
     is_forward = state.nothing_accepted | (~state.probing & smaller)
-    # The difference of a probe; else the step was too long.
+    # The proposal was a probe, whose difference is now known, or a step that was too
+    # long.
     known = state.probing & proper
     past = state.differences
     too_long = tf.cast(~known, tf.int32)

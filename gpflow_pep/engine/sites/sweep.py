@@ -35,16 +35,16 @@ from .record import TARGET, Features, FixedPoint, Solver, Stage, SweepEvaluation
 
 
 class _AtFixedPoint(NamedTuple):
-    """What the last sweep has found beside the marginals."""
+    """The results of the last sweep in addition to the marginals."""
 
     q: PosteriorFactor
     tilted: TiltedDerivatives
     h: Any = ()  #: See :class:`~gpflow_pep.engine.sites.posterior.View`.
     joint: Any = ()
-    """[], what the rows of this process have in the energy beside the terms of each
-    site; or ().
+    """[], the terms of the rows in the energy in addition to the terms of each site; or
+    ().
     """
-    #: By which the means of several classes moved.
+    #: The factor with which the last step of the means was computed, for classes.
     factor: CurvatureFactor | tuple[()] = ()
     by_parameters: Sequence[tf.Tensor] = ()
     """Derivatives of the sum of the tilted integrals, at fixed moments, in
@@ -70,10 +70,11 @@ def row_prior(problem: SiteProblem, sites: Sites) -> RowPrior:
 
 
 class _Matched(NamedTuple):
-    """What some rows want, and what was found on the way."""
+    """The targets of the sites of some rows, with intermediate results."""
 
     sites: Sites  #: The sites that match the moments of the tilted distributions.
-    limited: Sites  #: Those of non-negative precision that do, or match the mean alone.
+    #: The targets with negative precisions set to 0; these sites match only the mean.
+    limited: Sites
     proper: tf.Tensor  #: [N], bool: the cavities are proper and all numbers finite.
     cavity: Cavity
     v: tf.Tensor  #: [N, L], variances of f under q.
@@ -104,18 +105,19 @@ def match_moments(
         \tau^* = -\frac{\delta_2}{1 + \alpha \delta_2 s^{-}}, \qquad
         \nu^* = \tau^* m^{-} + \delta_1 (1 + \alpha \tau^* s^{-}).
 
-    :param variables: Of the likelihood, in which the tilted integrals are
-        differentiated as well.
+    :param variables: The variables of the likelihood in which the tilted integrals are
+        differentiated too.
     """
     (X, Y, alpha), latents = problem.rows, problem.latents
     power = tf.expand_dims(alpha, 1)
     of_cavity = cavity(q, sites, power)
     d = latents.residual(projection)
-    # A cavity whose variance is so many times the prior's is refused: it is about to be
-    # improper.
+    # A cavity whose variance is more than ten times the prior's is refused, because it
+    # is nearly improper.
     proper = (of_cavity.e > 0.0) & (of_cavity.s + d <= 10.0 * prior.variance)
     proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
-    # Where it is not proper nothing is used, but nothing may be NaN or wait for ever.
+    # The results of improper cavities are not used, but must not be NaN, and must not
+    # keep a loop from ending.
     zeros = tf.zeros_like(q.m)
     m = tf.where(proper, of_cavity.m, zeros)
     s = tf.where(proper, of_cavity.s, zeros)
@@ -144,7 +146,7 @@ def match_moments(
 
 
 def _by_site(values: tf.Tensor) -> tf.Tensor:
-    """Make [N, 1] of what rows have, [N]; what sites have stays, [N, L]."""
+    """Make [N, 1] of values of rows, [N]; values of sites, [N, L], do not change."""
     return values if values.shape.rank == 2 else tf.expand_dims(values, 1)
 
 
@@ -162,13 +164,13 @@ def sweep(
     Evaluate the sites of all rows: q, its marginals, and the sites that match the
     tilted moments.
 
-    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for whatever
-    sites.
+    At :math:`\alpha = 0` the merit is the energy, which is SVGP's bound for any sites.
 
     :param sites: The sites, or if coupled :math:`\lambda` and :math:`\tau`.
-    :param others: What other rows add to q, whose sites stay as they are.
-    :param factor: One of the sweep before, if its steps are solved for by a factor.
-    :param stage: How the problem differs from this one; with no other prior if coupled.
+    :param others: The contribution of other rows to q, whose sites do not change.
+    :param factor: The factor of the last sweep, if steps of the means are computed by a
+        factor.
+    :param stage: The changes of the problem. If coupled, they do not change the prior.
     """
     problem = _with_power_shift(problem, stage)
     scale = stage.prior_scale
@@ -222,7 +224,7 @@ def sweep(
         )
     error = scaled_error(present, matched.sites, moments)
     if traits(problem.parts.likelihood).starts_at_high_powers:
-        # Infinite where rounding a row's integral loses more than a nat.
+        # The error is infinite if rounding of a row's integral loses more than a nat.
         ell = matched.tilted.ell
         unknown = tf.abs(ell) > 1.0 / np.finfo(ell.dtype.as_numpy_dtype).eps
         error = tf.where(_by_site(unknown), tf.constant(np.inf, error.dtype), error)
@@ -249,7 +251,8 @@ def _coupled_targets(
 
     :param sites: :math:`\lambda` and :math:`\tau`.
     :param factor: See :func:`sweep`.
-    :return: The target, the same with precisions that are not negative, and the factor.
+    :return: The target, the target with precisions that are not negative, and the
+        factor.
     """
     curvature = Curvature.from_precision(matched.sites.tau)
     if isinstance(factor, CurvatureFactor):
@@ -261,9 +264,9 @@ def _coupled_targets(
     change = mean_step(problem, curvature, g, q, factor)
     share = within_trust(change, matched.v)
     lambda_ = sites.nu + share * (g - curvature.times(change))
-    # A precision that is to be negative falls by no more of B's than this in one step:
-    # whether it is may change from sweep to sweep, and a full step overshoots by orders
-    # of magnitude.
+    # If the target of a precision is negative, one step lowers the precision by at most
+    # this fraction of B's. The sign of the target may change from sweep to sweep, and a
+    # full step overshoots by orders of magnitude.
     step = tf.math.divide_no_nan(tf.constant(0.3, moments.s.dtype), moments.s)
     tau = matched.sites.tau
     gradual = tf.where(tau < 0.0, tf.maximum(tau, sites.tau - step), tau)
@@ -278,7 +281,9 @@ def _merit(
     q: PosteriorFactor,
     known: Sequence[Natural],
 ) -> tf.Tensor:
-    """Compute the energy where no step should make it smaller, at power 0, else 0."""
+    """Compute the energy at power 0, where no step should make it smaller; otherwise
+    return 0.
+    """
     rows = sum(tf.nest.flatten(joint), tf.reduce_sum(ell) + 0.5 * tf.reduce_sum(tau_s))
     energy = tf.stop_gradient(rows) + terms_of_mean(q.w, known) - log_root(q)
     at_zero = tf.reduce_all(problem.rows.alpha == 0.0)
@@ -291,7 +296,7 @@ def infer(
     """Bring the sites of all rows to their fixed point; see
     :mod:`gpflow_pep.engine.sites.fixed_point`.
 
-    :param others: What other rows add to q, whose sites stay as they are.
+    :param others: The contribution of other rows to q, whose sites do not change.
     """
     problem = problem.keep_projections()
     zeros = tf.zeros_like(initial.nu)
@@ -302,12 +307,12 @@ def infer(
     coupled = alone and special.ignores_level
     coupled &= problem.projection is not None or size <= coupling.MOST_FACTORISED
     warm_up = None
-    # Under a vague prior and a small power, a rate's first sites are too precise to be
-    # added to 1.
+    # Under a vague prior and at a small power, the first sites of a rate are too
+    # precise to be added to 1.
     if solver.fall_back and (coupled or special.starts_at_high_powers):
         warm_up = _starts_from_no_sites(problem, initial)
     if coupled:
-        # 0 where B is not positive definite.
+        # If B is not positive definite, lambda is 0.
         w = posterior_factor(natural_sums(problem, initial)).w
         lambda_ = initial.nu - initial.tau * on_rows(problem, w)
         lambda_ = tf.where(tf.math.is_finite(lambda_), lambda_, tf.zeros_like(lambda_))
@@ -343,7 +348,7 @@ def infer(
 
 
 def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:
-    """Change the powers to those of a stage."""
+    """Change the powers to the powers of a stage."""
     rows = problem.rows
     shift = stage.power_shift
     if shift is None:
@@ -353,8 +358,10 @@ def _with_power_shift(problem: SiteProblem, stage: Stage) -> SiteProblem:
 
 
 def _starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
-    """Whether there are no sites yet, and powers at which it is better not to begin."""
-    # Powers below which several classes were seen to have several fixed points.
+    """Whether there are no sites yet and a power is so small that the run should begin
+    with a larger one.
+    """
+    # Below this power, several classes had several fixed points.
     return tf.reduce_all(tf.stack(initial) == 0.0) & (
         tf.reduce_min(problem.rows.alpha) < 0.5
     )
@@ -363,7 +370,9 @@ def _starts_from_no_sites(problem: SiteProblem, initial: Sites) -> tf.Tensor:
 def _variance_to_narrow(
     problem: SiteProblem, prior: RowPrior, solver: Solver
 ) -> tf.Tensor | None:
-    """Compute the largest prior variance, where narrower priors may help; else None."""
+    """Compute the largest prior variance if narrower priors may help; otherwise return
+    None.
+    """
     if not (solver.fall_back and traits(problem.parts.likelihood).follows_wider_priors):
         return None
     return tf.reduce_max(prior.variance)

@@ -170,6 +170,7 @@ def test_memory_and_chunk_size() -> None:
     assert chunks.plan(None, 500, unknown, 4) == (2000, False)
     assert chunks.plan(None, 10**6, few, 4).chunk_size == chunks.MIN_CHUNK
     assert chunks.plan(300, 500, few, 4) == (300, False)
+    assert chunks.plan(None, 500, few, 4, num_latents=4) == (500, True)
 
 
 class Pair(NamedTuple):

@@ -82,6 +82,7 @@ def test_one_matrix_for_all_latent_functions_and_row_products(
         for own, plain, parts, of_lower in (
             (lower_matmul, tf.matmul, [W, A], 1),
             (gram, _plain_gram, [A, weights], None),
+            (gram, lambda A: tf.einsum("ksm,ktm->kst", A, A), [A], None),
             (linalg.row_products, lambda A: tf.einsum("ksm,ktm->kst", A, A), [A], None),
         ):
             expected = _values_and_gradients(plain, parts)
