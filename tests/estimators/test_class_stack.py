@@ -311,7 +311,7 @@ def test_fine_parts_are_found_beside_a_slope(num_classes: int, most: float) -> N
     assert divergence < most
 
 
-def test_fine_start_has_as_many_steps_as_the_smooth_one() -> None:
+def test_fine_start_has_a_limit_of_steps() -> None:
     """A few of them are judged, and training goes on from there."""
     rows, labels, _ = waves_beside_a_slope(150, 2)
     options: dict[str, Any] = {"random_state": 0, "inputs": "standard"}
@@ -323,7 +323,7 @@ def test_fine_start_has_as_many_steps_as_the_smooth_one() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         free = PEPClassifier(**options).fit(rows, labels)
-    assert free.record_.converged and free.n_iter_ <= class_stack.STEPS[0]
+    assert free.record_.converged and free.n_iter_ <= class_stack.STEPS_FROM_FINE[0]
 
 
 def test_smooth_start_stays_where_there_is_nothing_fine(

@@ -246,6 +246,23 @@ def test_settings_that_all_models_take(name: str) -> None:
     assert np.isfinite(fitted.predict_interval(ROWS)).all()
 
 
+@pytest.mark.parametrize(
+    "kernel, steps", [("auto", [50, 15, 15]), ("rbf", [50, 15]), ("additive", [50, 50])]
+)
+def test_additive_components_have_the_steps_of_the_full_one(
+    kernel: str, steps: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def one_step(
+        X: Any, y: Any, *start: Any, max_iterations: int, **options: Any
+    ) -> Any:
+        theta, record = fit_exact(X, y, *start, max_iterations=1, **options)
+        return theta, record._replace(iterations=max_iterations)
+
+    monkeypatch.setattr(regression, "fit_exact", one_step)
+    fitted = PEPRegressor(kernel).fit(X[:30], Y[:30])
+    assert [part.num_iterations for part in fitted.components_] == steps
+
+
 def _main(kernel: Any) -> Any:
     return getattr(kernel, "kernels", [kernel])[0]
 

@@ -110,6 +110,12 @@ SPREAD = 0.2
 #: it is higher from the smooth start.
 FINE_VARIANCE = 4.0
 STEPS_OF_FINE = 5
+#: The number of all steps from the fine start with two classes and with more classes.
+#: On 5 tables of two classes (150 to 800 rows) with a fine and a smooth part, the
+#: divergence from the true probabilities after 10 steps minus the divergence after 20
+#: steps is -.002 to .004. A fit of 200 rows then takes 1.3 to 1.4 times as long as with
+#: the smooth start only, and 1.6 times with 20 steps.
+STEPS_FROM_FINE = 10, 50
 #: Training continues from the fine start if it is better by this number of nats. On
 #: five tables of 200 rows without fine parts the difference is -.004 to .000.
 CLEARLY = 0.01
@@ -244,11 +250,14 @@ def _few_fine_steps(recipe: ClassRecipe, smooth: SingleClassifier) -> Judged | N
 def _fine(recipe: ClassRecipe, few: Judged) -> list[Judged]:
     """Train a component further after its few steps; none if that fails."""
     fine = few.single
-    steps = few.candidate.max_iterations - STEPS_OF_FINE
+    limit = STEPS_FROM_FINE[1] if len(recipe.classes) > 2 else STEPS_FROM_FINE[0]
+    steps = min(limit, few.candidate.max_iterations)
+    fine.settings = replace(fine.settings, max_iterations=steps)
     try:
-        if steps > 0:
+        if steps > STEPS_OF_FINE:
+            end = time.perf_counter() + recipe.budget.left
             with recipe.allowing_few_steps(fine):
-                fine.go_on(steps, time.perf_counter() + recipe.budget.left)
+                fine.go_on(steps - STEPS_OF_FINE, end)
         return [_judged(recipe, few.candidate, fine)]
     except FAILURES:
         return []

@@ -95,7 +95,9 @@ PRIOR_ROWS = 3.0
 ADDITIVE_INPUTS = 20
 #: The number of steps of the full component and of the plain components. On the 33
 #: tables of :mod:`gpflow_pep.estimators.single.exact` more steps are worse: 80 and any
-#: number of them by .002 and .001.
+#: number of them by .002 and .001. If the user sets the additive kernel for all
+#: components, they all have the steps of the full one: on six generated tables of 80 to
+#: 200 rows the mixture gains .000 to .009 nats, .004 on average.
 FULL_STEPS = 50
 PLAIN_STEPS = 15
 FULL = ModelSettings(
@@ -176,6 +178,8 @@ def exact_candidates(
     for component in components:
         if component.kernel == "additive" and not has_parts:
             component = replace(component, kernel="matern52")
+        if recipe.given.get("kernel") == "additive":
+            component = replace(component, max_iterations=FULL_STEPS)
         candidates.append(recipe.complete(component))
     return candidates
 
