@@ -281,7 +281,7 @@ class Trials:
                 trained = pipeline.fit(X, y, **options)
             record = getattr(estimator, "record_", None)
             if record is not None:
-                message = _sites_message(estimator.model_)
+                message = _sites_message(estimator)
                 fit = fit._replace(
                     iterations=estimator.n_iter_,
                     log_z=record.objective if name.startswith(SINGLE) else np.nan,
@@ -305,8 +305,14 @@ def _failed(fit: Fit, error: Exception) -> Fit:
     return fit._replace(converged=False, message=message)
 
 
-def _sites_message(model: Any) -> str:
+def _sites_message(estimator: Any) -> str:
     """Describe sites that did not converge; empty if they did, or there are none."""
+    mixture = getattr(estimator, "mixture_", None)
+    # Gaussian noise needs no sites, and the GPflow model of an exact component would be
+    # made only to see that.
+    if mixture is not None and mixture.heaviest.has_gaussian_noise:
+        return ""
+    model = estimator.model_
     if not isinstance(model, PEP) or model.last_inference.converged:
         return ""
     info = model.last_inference

@@ -5,6 +5,7 @@ of time.
 import time
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import gpflow
@@ -385,15 +386,23 @@ def test_a_fit_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_sites_that_do_not_converge_are_reported() -> None:
     model = gpflow.utilities.deepcopy(small_classification().model[-1].model_)
-    assert trials._sites_message(model) == ""
+    estimator = SimpleNamespace(model_=model)
+    assert trials._sites_message(estimator) == ""
     model.max_sweeps = 1
     model.tolerance = 1e-12
     with pytest.warns(match="did not converge"):
         model.posterior()
-    trouble = trials._sites_message(model)
+    trouble = trials._sites_message(estimator)
     assert (
         "the sites did not converge: residual" in trouble and "below 1e-12" in trouble
     )
+
+
+def test_no_gpflow_model_is_made_to_look_for_sites() -> None:
+    X = np.linspace(0.0, 1.0, 30)[:, None]
+    estimator = PEPRegressor(random_state=0).fit(X, np.sin(6.0 * X[:, 0]))
+    assert trials._sites_message(estimator) == ""
+    assert estimator.mixture_.heaviest._model is None
 
 
 def test_training_of_other_components_is_not_compilation() -> None:
