@@ -113,8 +113,8 @@ def _not_installed(error: ModuleNotFoundError, needs: str) -> str:
     """Describe the package that is not installed, and how to install it."""
     package = str(error.name).partition(".")[0]
     return (
-        f"{needs}, but the Python package {package} is not installed. Install them:"
-        " pip install gpflow-pep."
+        f"{needs}, but the Python package {package} is not installed. Install"
+        " gpflow_pep with its requirements, as its README describes."
     )
 
 

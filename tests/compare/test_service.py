@@ -350,7 +350,7 @@ def test_without_tensorflow(from_csv: Run, tmp_path: Path, command: str) -> None
         return ended.stderr.splitlines()[-1]
 
     text = error(*options)
-    assert "TensorFlow" in text and text.endswith(" pip install gpflow-pep.")
+    assert "TensorFlow" in text and text.endswith(" as its README describes.")
     if command == "compare":
         return
     shutil.copytree(from_csv.out / "scorer", scorer)
