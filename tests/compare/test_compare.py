@@ -96,11 +96,11 @@ def with_scores(**nlpd: Any) -> Any:
             [0.6, 0.601],
             "alpha 1",
         ),
-        # And not one with a lower mean by chance.
+        # If one model is clearly better, the best score of all decides.
         (
             [0.8, 0.801],
             [0.9, 0.2],
-            "alpha 0",
+            "alpha 1",
         ),
         ([np.nan, 0.5], [2.0, 2.0], "default"),
     ],
