@@ -184,7 +184,9 @@ def test_columns_that_have_nothing_in_common_are_modelled_separately() -> None:
     assert "Chosen: separate, for all columns." in whole.summary()
     expected = SeparateRegressors(PEPRegressor(max_iterations=8)).fit(x, y)
     assert_allclose(whole.predict(x), expected.predict(x), rtol=1e-9)
-    assert_allclose(whole.log_densities(x, y), expected.log_densities(x, y), rtol=1e-9)
+    # Columns of another layout in memory are summed in another order, by 1e-16, which
+    # eight steps and a division by a small variance enlarge, by processor, to 2e-9.
+    assert_allclose(whole.log_densities(x, y), expected.log_densities(x, y), rtol=1e-7)
 
 
 def predicting(means: Any, variance: Any, **settings: Any) -> Any:
