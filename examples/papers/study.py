@@ -8,9 +8,10 @@ On each split of each table, rules are compared with the evidence at power 0.5 a
 100: other powers, their mixture, the leave-one-out density in the objective, another
 kernel, other numbers of inducing points, the estimators with nothing set, and what
 people use instead. Negative log densities are those of standardised targets. A name
-ends with the most rows that train. The environment variable GPFLOW_PEP_EARLIER can name
-a Python interpreter with another version of this package; its estimators then run
-beside the present ones. Seconds are processor seconds.
+ends with the most rows that train. Seconds are processor seconds. Methods of other
+environments run beside the present estimators if an environment variable names the
+Python interpreter: GPFLOW_PEP_EARLIER one with version 0.3 of this package,
+GPFLOW_PEP_BOOSTED one with CatBoost and NGBoost.
 """
 
 import os
@@ -86,6 +87,13 @@ CLASSIFIERS: dict[str, Any] = {
     "boosted trees": HistGradientBoostingClassifier(random_state=0),
     "random forest": RandomForestClassifier(200, random_state=0),
     "logistic": LogisticRegression(max_iter=1000),
+}
+#: Rules of other environments: the variable that names the interpreter, and the method
+#: of elsewhere.py.
+ELSEWHERE = {
+    "0.3": ("GPFLOW_PEP_EARLIER", "earlier"),
+    "CatBoost": ("GPFLOW_PEP_BOOSTED", "CatBoost"),
+    "NGBoost": ("GPFLOW_PEP_BOOSTED", "NGBoost"),
 }
 _losses = SharedLosses()
 
@@ -293,9 +301,9 @@ def large_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, A
 
 
 def default_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The estimators with nothing set, of this version and of another."""
+    """The estimators with nothing set, and methods of other environments."""
     has_classes = cell.data.partition(":")[0] in (*BINARY, *SEVERAL)
-    yield from _earlier(problem, has_classes)
+    yield from _elsewhere(problem, has_classes)
     if has_classes:
         yield from _classifiers(
             problem, {"PEPClassifier()": PEPClassifier(random_state=0)}
@@ -314,13 +322,28 @@ def default_rules(problem: Problem, cell: Cell) -> Iterator[tuple[str, dict[str,
     )
 
 
-def _earlier(
+def _elsewhere(
     problem: Problem, has_classes: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The estimator of another version, if an interpreter is named that has it."""
-    interpreter = os.environ.get("GPFLOW_PEP_EARLIER")
-    if interpreter is None:
-        return
+    """The methods of other environments whose interpreters are named."""
+    for rule, (variable, method) in ELSEWHERE.items():
+        interpreter = os.environ.get(variable)
+        if interpreter is None:
+            continue
+        answer = _run_elsewhere(problem, has_classes, interpreter, method)
+        row = {"seconds": float(answer["seconds"])}
+        if has_classes:
+            yield rule, {**_class_scores(problem, answer["probability"]), **row}
+            continue
+        moments = (answer[name] for name in ("mean", "sd", "density"))
+        interval = _interval(problem.test[1][:, 0], answer["ends"])
+        yield rule, {**_scores(problem, *moments), **interval, **row}
+
+
+def _run_elsewhere(
+    problem: Problem, has_classes: bool, interpreter: str, method: str
+) -> dict[str, AnyNDArray]:
+    """Fit and predict with another interpreter, which reads and writes files."""
     (X, Y), (X_new, Y_new) = problem
     arrays = {
         "X": X,
@@ -329,21 +352,16 @@ def _earlier(
         "y_new": Y_new[:, 0],
         "classes": has_classes,
     }
+    script = str(Path(__file__).with_name("elsewhere.py"))
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     with TemporaryDirectory() as folder:
-        given, found = (
-            str(Path(folder) / name) for name in ("problem.npz", "predicted.npz")
-        )
+        given = str(Path(folder) / "problem.npz")
+        found = str(Path(folder) / "predicted.npz")
         np.savez(given, **arrays)
-        script = str(Path(__file__).with_name("earlier.py"))
-        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-        subprocess.run([interpreter, script, given, found], check=True, env=environment)
-        answer = dict(np.load(found))
-    row = {"seconds": float(answer["seconds"])}
-    if has_classes:
-        yield "0.2", {**_class_scores(problem, answer["probability"]), **row}
-    else:
-        scores = _scores(problem, *(answer[name] for name in ("mean", "sd", "density")))
-        yield "0.2", {**scores, **_interval(Y_new[:, 0], answer["ends"]), **row}
+        subprocess.run(
+            [interpreter, script, method, given, found], check=True, env=environment
+        )
+        return dict(np.load(found))
 
 
 def _interval(y: AnyNDArray, ends: AnyNDArray) -> dict[str, float]:
