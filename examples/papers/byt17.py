@@ -432,7 +432,10 @@ def standard_ep(
     return float(np.sum(np.log(Z)) + log_B + 0.5 * nu @ covariance @ nu + np.sum(own))
 
 
+def evaluate_in(directory: Path) -> runner.Evaluate:
+    """For the data sets of a directory."""
+    return partial(evaluate, directory)
+
+
 def main() -> None:
-    runner.command(
-        __doc__, grid, lambda data: partial(evaluate, data), byt17_summary.summarise
-    )
+    runner.command(__doc__, grid, evaluate_in, byt17_summary.summarise)
