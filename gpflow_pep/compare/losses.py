@@ -143,7 +143,9 @@ def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
         table = in_units_of_spread(table) if "target" in table else table
         size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
         if metric.name == "mape":
-            return size / table["true"].to_numpy()
+            true = table["true"].to_numpy()
+            # A relative error has no meaning if a target is not positive.
+            return size / np.where(np.all(true > 0.0), true, np.nan)
         return size**2 if metric.name == "rmse" else size
     if metric.name == "error":
         wrong = table["predicted"].astype(str) != table["true"].astype(str)
@@ -151,3 +153,13 @@ def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
     if metric.name == "coverage":
         return inside(table).to_numpy(dtype=np.float64)
     return None
+
+
+def mean_of(metric: Metric, losses: Any) -> float:
+    """Compute a metric from its values of rows, see :func:`row_losses`; NaN if there
+    are no rows.
+    """
+    if not len(losses):
+        return np.nan
+    mean = float(np.mean(losses))
+    return float(np.sqrt(mean)) if metric.name == "rmse" else mean

@@ -17,7 +17,16 @@ from ..tables.conventions import MARKS_IN_WORDS, Conventions, plain_spelling
 from ..tables.encodings import listed, unusual_in
 from ..tables.formats import EPOCH
 from ..tables.numbers import LIMIT, is_limit
-from .losses import METRICS, Difference, Metric, in_full, row_losses, without_limits
+from .losses import (
+    METRICS,
+    AnyNDArray,
+    Difference,
+    Metric,
+    in_full,
+    mean_of,
+    row_losses,
+    without_limits,
+)
 from .predicting import Prepared, known_targets, predictions, prepared
 
 AS_PROMISED = "as promised"
@@ -117,29 +126,28 @@ def scores_of_rows(table: pd.DataFrame) -> dict[str, Score]:
         losses = row_losses(metric, table)
         if losses is None:
             continue
-        of_parts = [_score(metric, row_losses(metric, part)).value for part in parts]
-        score = _score(metric, losses)
-        scores[metric.name] = score._replace(value=float(np.mean(of_parts)))
+        of_parts = [mean_of(metric, row_losses(metric, part)) for part in parts]
+        error = _error_of(metric, losses)
+        scores[metric.name] = Score(float(np.mean(of_parts)), error, len(losses))
     return scores
 
 
-def _score(metric: Metric, losses: Any) -> Score:
-    """Average the values of rows, [N]; the error of a single row is NaN."""
+def _error_of(metric: Metric, losses: AnyNDArray) -> float:
+    """Compute the standard error over rows of a metric from its values of rows, [N];
+    NaN if it is not known.
+    """
     count = len(losses)
-    if count < 2:
-        return Score(float(losses.sum()) if count else np.nan, np.nan, count)
-    mean = float(np.mean(losses))
-    if not np.isfinite(mean):
-        return Score(mean, np.nan, count)
+    if count < 2 or not np.isfinite(losses).all():
+        return np.nan
     if metric.name in SHARES:
         # Laplace's rule, because a share of 0 or 1 among few rows is not certain.
         share = (np.sum(losses) + 1.0) / (count + 2.0)
-        return Score(mean, float(np.sqrt(share * (1.0 - share) / count)), count)
-    error = float(np.std(losses, ddof=1) / np.sqrt(count))
-    if metric.name != "rmse":
-        return Score(mean, error, count)
-    root = np.sqrt(mean)
-    return Score(float(root), error / (2.0 * root) if root > 0.0 else 0.0, count)
+        return float(np.sqrt(share * (1.0 - share) / count))
+    error = float(stats.sem(losses))
+    root = mean_of(metric, losses)
+    if metric.name == "rmse" and root > 0.0:
+        return error / (2.0 * root)
+    return error
 
 
 def verdicts(
