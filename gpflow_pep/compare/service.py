@@ -262,26 +262,22 @@ def known_labels(
 
     :raises ValueError: If a cell is not one of the classes.
     """
-    labels = np.full(len(table), -1)
     if name not in table:
-        return labels
+        return np.full(len(table), -1)
     places = {str(c): place for place, c in enumerate(classes)}
     plain = [plain_spelling(word) for word in places]
     spellings = {p: place for place, p in enumerate(plain) if plain.count(p) == 1}
     missing = conventions.missing if conventions else ()
     form = Format("text", missing=(*MARKS_IN_WORDS, *missing))
     cells = read_cells(table[name], form)
-    foreign = []
-    for row, cell in enumerate(cells):
-        if not isinstance(cell, str):
-            continue
-        place = places.get(cell, spellings.get(plain_spelling(cell)))
-        if place is None:
-            foreign.append(cell)
-        else:
-            labels[row] = place
-    if foreign:
-        got = f"{listed(dict.fromkeys(foreign))} in {counted(len(foreign), 'row')}"
+
+    def place_of(cell: str) -> int:
+        return places.get(cell, spellings.get(plain_spelling(cell), -1))
+
+    labels = np.array([-1 if pd.isna(cell) else place_of(cell) for cell in cells])
+    foreign = cells[cells.notna() & (labels < 0)]
+    if len(foreign):
+        got = f"{listed(foreign.unique())} in {counted(len(foreign), 'row')}"
         remedy = "Correct or leave out these rows, or train again with them."
         raise refusal(f"column '{name}'", got, f"the classes {listed(places)}", remedy)
     return labels
@@ -317,16 +313,18 @@ def _predicted_numbers(
         outcomes = np.column_stack([numbers, np.zeros(len(numbers))])
     elif len(targets) == 1:
         outcomes = numbers[:, 0]
+    densities = predictor.log_densities(inputs, outcomes)
     columns = predictions(predictor, inputs, False)
-    columns |= {"log_density": predictor.log_densities(inputs, outcomes)}
+    columns |= {"true": numbers, "log_density": densities}
     tables = {}
     for place, name in enumerate(targets):
-        rows = ~np.isnan(numbers[:, place])
-        if not rows.any():
-            continue
-        values = {"true": numbers, **columns}
-        shaped = {key: np.reshape(v, (len(numbers), -1)) for key, v in values.items()}
-        tables[name] = pd.DataFrame({key: v[rows, place] for key, v in shaped.items()})
+        of_target = {
+            key: np.reshape(values, numbers.shape)[:, place]
+            for key, values in columns.items()
+        }
+        known = pd.DataFrame(of_target).dropna(subset="true")
+        if len(known):
+            tables[name] = known
     return tables
 
 
