@@ -308,7 +308,7 @@ def _compare(
     # If a fit was left out, there is no time for a curve.
     waiting = [] if left_out else curve
     reports.done += len(curve) - len(waiting)
-    more = run(waiting, are_optional=True).values()
+    more = run(waiting).values()
     points = [outcome for outcome in more if outcome.fit.message != NOT_BEGUN]
     if len(points) < len(curve):
         left_out += (f"{'the rest of ' if points else ''}the learning curve",)

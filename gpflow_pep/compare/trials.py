@@ -102,6 +102,13 @@ class Trial(NamedTuple):
     part: int
     fraction: float = 1.0
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether the trial is a point of the learning curve, which comes after the
+        model of all rows and does not begin when the time is over.
+        """
+        return self.fraction < 1.0
+
 
 class Outcome(NamedTuple):
     """The outcome of the fit of one model."""
