@@ -175,7 +175,7 @@ class _AllRows(gpflow.base.Module):
         return self.model.training_loss(self.data)
 
 
-class SingleSVGP(SingleClassifier):
+class _SingleSVGP(SingleClassifier):
     """GPflow's ``SVGP`` on all rows at once.
 
     With three classes or more the likelihood is RobustMax, as in "noisy_multiclass",
@@ -207,7 +207,7 @@ class WholeSVGP(PEPClassifier):
     stopping rule.
     """
 
-    single_model = SingleSVGP
+    single_model = _SingleSVGP
 
 
 def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:

@@ -109,17 +109,17 @@ def _are_codes(column: Column, unit: str) -> bool:
     counts = column.counts_of_values
     marks = {*MARKS} - {*column.known.missing}
     has_marks = any(word in marks for word in column.counts)
-    if unit or (has_marks and are_few(counts.sum(), len(counts))):
+    if unit or (has_marks and _are_few(counts.sum(), len(counts))):
         return True
     return any(is_code(word) or is_limit(word) for word in counts.index)
 
 
 def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
     """Whether marks such as "-" among numbers may be a class."""
-    return any(marks) and are_few(len(numbers), len({*numbers}))
+    return any(marks) and _are_few(len(numbers), len({*numbers}))
 
 
-def are_few(num_cells: int, num_different: int) -> bool:
+def _are_few(num_cells: int, num_different: int) -> bool:
     """Whether each number is in at least two cells on average, the smallest number of
     rows of a class.
     """
