@@ -4,6 +4,7 @@ The terminal, the report and the card of the model show the same findings. Most 
 have a condition, and a sentence that is shown if the condition holds.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -631,7 +632,9 @@ def ranking(comparison: Comparison) -> str:
             " saved"
         )
     if best != DEFAULT and DEFAULT in comparison.losses:
-        text += _why_saved(comparison, way, lowest)
+        if lowest == best:
+            text += ", and is saved"
+        text += f" because {_why_saved(comparison, way)}"
     if behind := [
         str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest
     ]:
@@ -644,39 +647,26 @@ def ranking(comparison: Comparison) -> str:
     return f"{text}. {_sentence(_they_are(better))} clearly better on these rows."
 
 
-def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
+def _why_saved(comparison: Comparison, way: str) -> str:
     """Describe why a model is saved instead of the default.
 
     :param way: "below" or "above", whichever is better.
-    :param lowest: The model with the best score.
     """
     best = str(comparison.best)
-    metric = comparison.metrics[0]
     better = better_than_default(comparison)
     if not better:
-        how = f"{named(DEFAULT)} had too little time"
-        return f", and is saved because {how}" if lowest == best else f" because {how}"
-    if best not in better:
-        how = _how_default_is_worse(comparison, better[0])
-        if lowest == best:
-            return f", and is saved because {how}"
-        return f" because {how}, and it has the best {metric.heading} of the others"
-    change = comparison.difference(best, DEFAULT)
-    how = f"clearly {way} {named(DEFAULT)}"
-    if not change.clear:
-        by = in_full(-change.mean, metric.form)
-        how = f"{way} {named(DEFAULT)} in every window, by {by} on average"
-    if lowest == best:
-        return f", {how}, and is saved"
-    return f" because it is {how}"
-
-
-def _how_default_is_worse(comparison: Comparison, better: str) -> str:
-    """Describe that another model, which is not saved, is better than the default."""
-    how = "in every window"
-    if comparison.difference(better, DEFAULT).clear:
-        how = "clearly"
-    return f"{named(DEFAULT)} is {how} worse than {better}"
+        return f"{named(DEFAULT)} had too little time"
+    # If another model is better than the default, the best one is saved, even if its
+    # own difference is not clear.
+    reason = best if best in better else better[0]
+    change = comparison.difference(reason, DEFAULT)
+    if reason != best:
+        how = "clearly" if change.clear else "in every window"
+        return f"{named(DEFAULT)} is {how} worse than {reason}"
+    if change.clear:
+        return f"it is clearly {way} {named(DEFAULT)}"
+    by = in_full(-change.mean, comparison.metrics[0].form)
+    return f"it is {way} {named(DEFAULT)} in every window, by {by} on average"
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
@@ -696,33 +686,34 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
 
 def _of_bad_fits(comparison: Comparison) -> Iterator[str]:
     """Describe which fits of parts failed or did not converge, and why."""
-    bad = [
-        fit
-        for fit in comparison.fits
-        if (fit.failed or not fit.converged) and not fit.hardly_began
-    ]
-    for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
-        models = [
-            fit.model for fit in bad if (fit.failed, fit.message) == (failed, why)
-        ]
-        names = tuple(dict.fromkeys(models))
-        fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
+    alike: defaultdict[tuple[bool, str], list[Fit]] = defaultdict(list)
+    for fit in comparison.fits:
+        if (fit.failed or not fit.converged) and not fit.hardly_began:
+            alike[fit.failed, fit.message].append(fit)
+    for (failed, why), fits in alike.items():
         how = f"failed: {why}" if failed else f"did not converge: {why}"
         if not failed and "time" in why:
             how += " More minutes may help."
-        yield f"{_list_models(names)}: {len(models)} of {fits} {how}"
+        names, count = _how_many(fits, comparison.fits)
+        yield f"{names}: {count} {how}"
+
+
+def _how_many(fits: Sequence[Fit], all_fits: Sequence[Fit]) -> tuple[str, str]:
+    """Name the models of some fits, and write how many of all fits of these models they
+    are.
+    """
+    names = list(dict.fromkeys(fit.model for fit in fits))
+    count = counted(sum(fit.model in names for fit in all_fits), "fit")
+    return _list_models(names), f"{len(fits)} of {count}"
 
 
 def _of_stopped_fits(comparison: Comparison) -> str:
     """Describe which models had too little time."""
-    stopped = [fit.model for fit in comparison.fits if fit.hardly_began]
-    names = tuple(dict.fromkeys(stopped))
-    fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
-    which = "these models are" if len(names) > 1 else "this model is"
+    stopped = [fit for fit in comparison.fits if fit.hardly_began]
+    names, count = _how_many(stopped, comparison.fits)
     return (
-        f"{_list_models(names)}: the time limit ended {len(stopped)} of {fits} before"
-        f" step {FEWEST_STEPS}, so the scores do not show how good {which}. Raise"
-        " --minutes."
+        f"{names}: {count} had no time for step {FEWEST_STEPS}, so the scores say"
+        " little. Raise --minutes."
     )
 
 
@@ -730,19 +721,16 @@ def _of_warnings(comparison: Comparison) -> Iterator[str]:
     """List the warnings of fits: each sentence once, with the models that it is
     about.
     """
-    kind, num_parts, _ = comparison.settings.parts()
     fits = [*comparison.fits, *([comparison.final] if comparison.final else [])]
-    for sentence in dict.fromkeys(text for fit in fits for text in fit.warnings):
-        about = [fit for fit in fits if sentence in fit.warnings]
-        names = list(dict.fromkeys(fit.model for fit in about))
-        if len(about) > 1:
-            of_them = [fit for fit in fits if fit.model in names]
-            where = f"{len(about)} of {counted(len(of_them), 'fit')}"
-        elif about[0].part:
-            where = f"{kind} {about[0].part} of {num_parts}"
-        else:
+    about: defaultdict[str, list[Fit]] = defaultdict(list)
+    for fit in fits:
+        for sentence in fit.warnings:
+            about[sentence].append(fit)
+    for sentence, warned in about.items():
+        names, where = _how_many(warned, fits)
+        if warned == [comparison.final]:
             where = "all rows"
-        yield f"{_list_models(names)}, {where}: {sentence}"
+        yield f"{names}, {where}: {sentence}"
 
 
 def _of_models(comparison: Comparison) -> Iterator[str]:
@@ -894,8 +882,7 @@ def counts(comparison: Comparison) -> str:
         or (y % 1.0).any()
     ):
         return ""
-    names = [name for name in COUNTS if "zero" not in name or (y == 0.0).any()]
-    options = " or ".join(f"--likelihood {name}" for name in names)
+    options = " or ".join(f"--likelihood {name}" for name in COUNTS)
     return (
         f"The targets are counts, {y.min():g} to {y.max():g}: try {options}. Compare"
         " their errors with these, but not their NLPD, because they predict"

@@ -265,7 +265,7 @@ def test_logarithms_are_taken_where_they_predict_clearly_better() -> None:
     change = comparison.difference(best, "default")
     assert change.clear and change.mean < 0.0
     assert (
-        f"{best} has the lowest NLPD, clearly below the default model, and is saved"
+        f"{best} has the lowest NLPD, and is saved because it is clearly below"
         in ranking(comparison)
     )
     assert np.all(comparison.model.predict(skewed_table()[["x"]]) > 0.0)

@@ -362,8 +362,8 @@ def test_what_is_better_in_every_window_is_saved(
         by = {"rmse": "0.72"}.get(metric, "0.360")
         heading = {"rmse": "RMSE"}.get(metric, "NLPD")
         assert text == (
-            f"alpha 0 has the lowest {heading}, below the default model in every"
-            f" window, by {by} on average, and is saved."
+            f"alpha 0 has the lowest {heading}, and is saved because it is below the"
+            f" default model in every window, by {by} on average."
         )
 
 
@@ -400,8 +400,8 @@ def test_a_baseline_with_the_lowest_score_beside_what_is_better_in_every_window(
         (
             {"mean": WORST, "default": WORSE, "alpha 0.5": NOISY},
             "alpha 0.5",
-            "alpha 0.5 has the lowest NLPD, clearly below the default model, and is"
-            " saved.",
+            "alpha 0.5 has the lowest NLPD, and is saved because it is clearly below"
+            " the default model.",
         ),
         (
             {"boosted trees": NOISY, "alpha 0": WORSE},
@@ -794,8 +794,8 @@ def test_a_model_that_hardly_began_is_marked() -> None:
     assert "t too little time" in word_tables(comparison)[0].title
     warnings = texts(comparison, "warning")
     assert warnings == [
-        "The default model: the time limit ended 4 of 4 fits before step 10, so the"
-        " scores do not show how good this model is. Raise --minutes."
+        "The default model: 4 of 4 fits had no time for step 10, so the scores say"
+        " little. Raise --minutes."
     ]
     assert "Do not use it yet" not in usable_for(comparison)
     saved = replace(comparison, best="default")
