@@ -211,7 +211,7 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     """
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if not isinstance(frame, pd.DataFrame):
-        return _with_targets(_as_frame(X, y), y)
+        return _with_targets(_as_frame(X), y)
     if isinstance(y, str):
         return frame, y
     if _is_place(y):
@@ -227,15 +227,8 @@ def _is_place(y: Any) -> bool:
     return isinstance(y, (int, np.integer)) and not isinstance(y, bool)
 
 
-def _as_frame(X: Any, y: Any) -> pd.DataFrame:
-    """Make a table of an array of inputs, with columns x0, x1, ...; refuse the name or
-    the position of a target, because the array has none.
-    """
-    if isinstance(y, str) or _is_place(y):
-        what = "name" if isinstance(y, str) else "place"
-        got = f"{type(X).__name__} and the {what} {y!r} of the target"
-        remedy = "Pass a DataFrame, or pass the targets instead of a name."
-        raise refusal("X", got, "a table that has this column", remedy)
+def _as_frame(X: Any) -> pd.DataFrame:
+    """Make a table of an array of inputs, with columns x0, x1, ..."""
     if np.ndim(X) != 2:
         remedy = "Reshape it to one row for each datum."
         raise refusal("X", f"shape {np.shape(X)}", "[N, D]", remedy)
@@ -248,10 +241,10 @@ def _with_targets(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | list
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     if targets.ndim not in (1, 2) or len(targets) != len(frame):
+        got = f"shape {targets.shape}" if targets.ndim else repr(y)
         expected = f"[{len(frame)}] for {len(frame)} rows of X"
-        raise refusal(
-            "y", f"shape {targets.shape}", expected, "Pass a target for each row."
-        )
+        remedy = "Pass a target for each row, or a table that has this column as X."
+        raise refusal("y", got, expected, remedy)
     if targets.ndim == 2:
         names = column_names(y) or [f"y{p}" for p in range(targets.shape[1])]
         Y = pd.DataFrame(targets, columns=names, index=frame.index)

@@ -294,7 +294,7 @@ FRACTIONS = small_table().round().assign(load=lambda table: table["load"] + 0.5)
             ZEROS,
             "load",
             "auto",
-            r"X: got ndarray and the name 'load' .* Pass a DataFrame",
+            r"y: got 'load', expected \[12\] for 12 rows of X. Pass a target",
         ),
         (
             np.zeros(12),
