@@ -75,8 +75,8 @@ def read_table(
     :param decimal: The decimal mark, "." or ",".
     :param thousands: The separator of thousands: "." or ",", which is then not the
         decimal mark, or another mark.
-    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; other
-        text is read as Windows-1252.
+    :param encoding: The encoding of the text. UTF-8 is recognised, and so are UTF-16
+        and 32 by their first bytes; other text is read as Windows-1252.
     :param header: Whether the first line has the column names; columns without names
         are called x0, x1, ...
     :param sheet: The name of a sheet of an Excel file; None selects the first that is
