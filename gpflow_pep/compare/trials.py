@@ -263,7 +263,7 @@ class Trials:
         if name in (LAST_VALUE, SAME_SEASON):
             prepare = RowsInTime(self.rows_in_time)
         options: dict[str, Any] = {}
-        if holds_rows_out(estimator):
+        if holds_rows_out(name, estimator):
             options["model__held_out"] = self._held_out_in(rows)
         self._set_time(name, estimator, prepare, X)
         if "max_seconds" in estimator.get_params():

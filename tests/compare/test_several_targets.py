@@ -342,14 +342,14 @@ def test_classes_with_such_names_stay_classes(
 def test_a_baseline_scores_limits_as_probabilities() -> None:
     rows = np.arange(4.0)[:, None]
     y = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, -1.0], [2.5, 1.0]])
-    model = WithSpread(DummyRegressor(), 0.0).fit(rows, y)
+    model = WithSpread(DummyRegressor()).fit(rows, y)
     mean = y[:, 0].mean()
     std = y[:, 0].std()
     probabilities = norm.logcdf(3.0, mean, std), norm.logsf(2.5, mean, std)
     expected = [*norm.logpdf(y[:2, 0], mean, std), *probabilities]
     assert_allclose(model.log_densities(rows, y), expected)
     # Where all rows of a fold that are trained on have one target.
-    constant = WithSpread(DummyRegressor(), held_out=0.0).fit(rows, np.full(4, 5.0))
+    constant = WithSpread(DummyRegressor()).fit(rows, np.full(4, 5.0))
     found = constant.log_densities(rows[:2], np.array([5.0, 6.0]))
     assert_allclose(found, norm.logpdf([0.0, 1.0], scale=1e-3))
 
