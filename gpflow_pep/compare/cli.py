@@ -24,7 +24,7 @@ from rich.progress import Progress as ProgressBar
 
 from .. import __version__
 from ..engine.files import SCORER, atomic_write, only_writer, path_of
-from ..engine.refusals import counted, refusal, with_suggestion
+from ..engine.refusals import counted, refusal
 from .process import (
     MAX_JOBS,
     MOST_ROWS,
@@ -574,15 +574,14 @@ def predict(
 
     with _bad_input():
         frame = read_table(data, **reading)
-        if "sheet" not in frame.attrs:  # another sheet may be read later
-            _check_kept(data, frame, kept_columns)
         _check_output(out, data)
         version = version_of(model)
+    from ..tables.encodings import check_names
     from .predicting import as_cells, predict_table
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
         loaded, frame = _load_for(model, data, frame, reading)
-        _check_kept(data, frame, kept_columns)
+        check_names("--keep", kept_columns, frame.columns, "columns of DATA")
         predictions = predict_table(loaded, frame)
         for place, name in enumerate(kept_columns):
             predictions.insert(place, name, frame[name].to_numpy())
@@ -725,15 +724,6 @@ def _load_for(
     for warning in frame.attrs.get("warnings", ()):
         click.echo(f"Warning: {warning}", err=True)
     return loaded, frame
-
-
-def _check_kept(data: Path, frame: Any, names: tuple[str, ...]) -> None:
-    """Refuse columns to keep that a table does not have."""
-    for name in names:
-        if name not in frame:
-            got = f"{name!r}, which is not a column of {data}"
-            remedy = with_suggestion("Correct --keep.", [name], frame.columns)
-            raise refusal("--keep", got, "columns of DATA", remedy)
 
 
 def _check_output(out: Path, data: Path) -> None:

@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn import model_selection
 
-from ..engine.refusals import counted, refusal, with_suggestion
+from ..engine.refusals import counted, refusal
 from ..tables.cleaning import Cleaned, clean
 from ..tables.conventions import MIN_ROWS
 from ..tables.dates import FORMS, as_month_with_point, may_be_months
-from ..tables.encodings import as_table, listed
+from ..tables.encodings import as_table, check_names, listed
 from ..tables.grades import order_of_labels, places_in
 from ..tables.readings import Reading
 from .settings import Settings
@@ -80,12 +80,9 @@ def clean_for(
         setting = "group_column"
         kinds = "text, dates or numbers"
         cleaning["drop"] = [*cleaning.get("drop", ()), name]
-    if name is not None and (
-        name not in table.columns or name in np.atleast_1d(target)
-    ):
-        expected = f"a column other than the target among {listed(table.columns)}"
-        remedy = with_suggestion("Check the name.", [name], table.columns)
-        raise refusal(setting, repr(name), expected, remedy)
+    if name is not None:
+        inputs = table.columns.difference(np.atleast_1d(target), sort=False)
+        check_names(setting, [name], inputs, "a column other than the target")
     data = clean(frame, target, **cleaning, limits=settings.likelihood == "tobit")
     if name is None:
         texts = _unused_columns(
@@ -135,11 +132,8 @@ def _check_order(data: Cleaned, settings: Settings) -> None:
     classes = np.unique(data.y)
     if settings.order is not None:
         places_in(settings.order, classes)
-        foreign = [name for name in settings.order if name not in classes]
-        if foreign:
-            expected = f"classes of '{data.y.name}': {listed(classes)}"
-            remedy = with_suggestion("Leave out other classes.", foreign, classes)
-            raise refusal("order", listed(foreign), expected, remedy)
+        kind = f"classes of '{data.y.name}'"
+        check_names("order", settings.order, classes, kind)
         return
     places = order_of_labels(classes)
     if places is None:

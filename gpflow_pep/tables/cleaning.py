@@ -10,7 +10,7 @@ import pandas as pd
 from ..engine.refusals import counted, refusal, with_suggestion
 from .conventions import MIN_ROWS, Conventions, given_conventions
 from .encoder import TableEncoder
-from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
+from .encodings import MAX_CATEGORIES, as_table, check_cells, check_names, listed
 from .formats import Format, halves, read_cells, read_column_as
 from .notes import Note, sentences
 from .numbers import LIMIT, is_limit
@@ -132,8 +132,8 @@ def clean(
     targets = _places(table, target)
     inputs = [name for name in table.columns if name not in targets]
     sources = [_HALF.sub("", str(name)) for name in drop]
-    _check_names("drop", sources, inputs, "input columns")
-    _check_names("as_written", as_written, list(table.columns), "columns")
+    check_names("drop", sources, inputs, "input columns")
+    check_names("as_written", as_written, table.columns, "columns")
     about = table.attrs
     decimal = decimal or about.get("decimal")
     thousands = thousands or about.get("thousands")
@@ -290,16 +290,6 @@ def _side_of_limit(word: str | None) -> float:
     if word is None or not is_limit(word):
         return 0.0
     return -1.0 if word[0] in "<≤" else 1.0
-
-
-def _check_names(
-    argument: str, names: Sequence[str], known: Sequence[str], kind: str
-) -> None:
-    unknown = [str(name) for name in names if str(name) not in known]
-    if unknown:
-        expected = f"{kind} among {listed(known)}"
-        remedy = with_suggestion("Check the names.", unknown, known)
-        raise refusal(argument, listed(unknown), expected, remedy)
 
 
 def _read_inputs(

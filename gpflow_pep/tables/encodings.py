@@ -3,7 +3,7 @@ only.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -297,6 +297,22 @@ def option(name: str, column: str) -> str:
     """
     cell = f'"{column}"' if "," in column else column
     return f"--{name} {shlex.quote(cell)}"
+
+
+def check_names(
+    argument: str, names: Iterable[Any], known: Iterable[Any], kind: str
+) -> None:
+    """Refuse names that do not exist.
+
+    :param known: The names that exist.
+    :param kind: The words for these.
+    """
+    known = list(known)
+    unknown = [str(name) for name in names if str(name) not in known]
+    if unknown:
+        expected = f"{kind} among {listed(known)}"
+        remedy = with_suggestion("Check the names.", unknown, known)
+        raise refusal(argument, listed(unknown), expected, remedy)
 
 
 def listed(names: Any) -> str:

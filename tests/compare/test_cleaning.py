@@ -760,7 +760,7 @@ def test_new_workbooks_are_read_by_the_sheet(tmp_path: Path, no_training: None) 
         assert_allclose(pd.read_csv(out)["mean"], expected, rtol=1e-6)
     result = run("predict", tmp_path / "scorer", other, "--out", out)
     assert result.exit_code == 2
-    assert "sheet: got 'New', expected one of 'Old'" in result.output
+    assert "sheet: got 'New', expected a sheet among 'Old'" in result.output
 
 
 def test_formats_are_found_out() -> None:

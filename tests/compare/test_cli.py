@@ -171,7 +171,7 @@ NO_DEVICE = pytest.mark.skipif(
         (
             "{out}/model rows.csv --out p.csv --keep price",
             2,
-            "--keep: got 'price', which is not a column of rows.csv",
+            "--keep: got 'price', expected columns of DATA among '",
         ),
         ("{out}/scorer rows.csv --out p.csv --keep mean", 2, "already"),
         (
@@ -509,7 +509,7 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("{data} --target laod", "Did you mean 'load'?"),
         ("{data} --target load --drop Time", "Did you mean 'time'?"),
         ("{data} --target load --time-column tiem", "Did you mean 'time'?"),
-        ("{data} --target load --group-column Load.", "Did you mean 'load'?"),
+        ("{data} --target load --group-column Kind.", "Did you mean 'kind'?"),
         ("nowhere.csv --target load", "nowhere.csv does not exist, expected a table"),
         ("limits.csv --target y", "Pass --likelihood tobit"),
         ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),

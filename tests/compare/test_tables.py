@@ -269,7 +269,7 @@ def test_excel(book: Any, tmp_path: Path) -> None:
     ]
     assert list(read_table(tmp_path / "t.xlsx", sheet="Other")["x"]) == [1]
     with pytest.raises(
-        ValueError, match=r"sheet: got 'Two', expected one of 'One', 'Other'"
+        ValueError, match=r"sheet: got 'Two', expected a sheet among 'One', 'Other'"
     ):
         read_table(tmp_path / "t.xlsx", sheet="Two")
 
