@@ -294,7 +294,7 @@ def test_marks_that_a_user_names() -> None:
             r"thousands: got ',', expected one character, which is not",
         ),
         ({"thousands": "0"}, r"thousands: got '0'"),
-        ({"dates": "ydm"}, r"dates: got 'ydm', expected one of dmy, mdy, ymd"),
+        ({"dates": "ydm"}, r"dates: got 'ydm', expected 'dmy' or 'mdy' or 'ymd'"),
     ],
 )
 def test_conventions_that_are_none(arguments: dict[str, str], message: str) -> None:
