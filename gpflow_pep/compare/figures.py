@@ -18,7 +18,7 @@ from ..plotting.regression import FEW
 from .findings import named, summarise
 from .folder import MOST_TARGETS
 from .forecasts import draw_forecast, latest_forecasts
-from .losses import Difference, Metric, without_limits
+from .losses import Difference, Metric, by_target, without_limits
 from .predicting import predictions
 from .run import Comparison
 from .scores import class_indices, difference_over_rows, scores
@@ -205,13 +205,12 @@ def _of_numbers(comparison: Comparison) -> dict[str, Picture]:
     target, the histogram and the fit along a single input.
     """
     table = without_limits(comparison.held_out[str(comparison.best)])
-    targets = comparison.data.targets
     found = {}
-    for place, y in enumerate(targets[:MOST_TARGETS], start=1):
-        rows = table if len(targets) == 1 else table[table["target"] == y.name]
+    tables = by_target(table, comparison.data.target_names)
+    for place, target in enumerate(list(tables)[:MOST_TARGETS], start=1):
         name = "predictions" if place == 1 else f"predictions_{place}"
-        found[name] = _of_predictions(comparison, str(y.name), rows)
-    if len(targets) > 1:
+        found[name] = _of_predictions(comparison, target, tables[target])
+    if len(tables) > 1:
         return found
     if "pit" in table:
         found["histogram"] = _of_histogram(table["pit"])

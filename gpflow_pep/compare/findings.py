@@ -24,6 +24,7 @@ from .losses import (
     RELATIVE,
     Difference,
     Metric,
+    by_target,
     in_full,
     inside,
     without_limits,
@@ -155,12 +156,11 @@ def _beside_saved(comparison: Comparison, name: str) -> tuple[Difference, str]:
 def _scores_of_targets(comparison: Comparison, name: str) -> dict[str, object]:
     """Average the scores of each of several targets over parts, in its own units."""
     row: dict[str, object] = {}
-    table = comparison.held_out[name]
-    for y in comparison.data.targets:
-        rows = table[table["target"] == y.name].drop(columns="target")
+    tables = by_target(comparison.held_out[name], comparison.data.target_names)
+    for target, rows in tables.items():
         parts = [of_rows.scores(part) for _, part in rows.groupby("part")]
         means = pd.DataFrame(parts).mean()
-        row |= {f"{m.name}({y.name})": means[m.name] for m in comparison.metrics}
+        row |= {f"{m.name}({target})": means[m.name] for m in comparison.metrics}
     return row
 
 
@@ -421,17 +421,12 @@ def explained(comparison: Comparison) -> dict[str, float]:
 def _explained_of(comparison: Comparison, table: pd.DataFrame) -> dict[str, float]:
     if comparison.likelihood == LOGARITHMS:
         table = table.assign(true=np.log(table["true"]), mean=np.log(table["median"]))
-    names = table.get(
-        "target", pd.Series(str(comparison.data.targets[0].name), table.index)
-    )
-    pairs = {
-        name: (part["true"], part["mean"])
-        for name, part in table.groupby(names, sort=False)
-    }
-    return {
-        n: float(r2_score(*pair)) if len(pair[0]) > 1 else np.nan
-        for n, pair in pairs.items()
-    }
+    shares = {}
+    for name, rows in by_target(table, comparison.data.target_names).items():
+        if len(rows):
+            known = len(rows) > 1
+            shares[name] = r2_score(rows["true"], rows["mean"]) if known else np.nan
+    return shares
 
 
 def _of_classes(

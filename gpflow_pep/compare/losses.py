@@ -2,6 +2,7 @@
 Without TensorFlow and scikit-learn, which ``gpflow-pep score`` does not load.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -104,6 +105,18 @@ def in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
         name for name in ("true", "mean", "lower_90", "upper_90") if name in table
     ]
     return table.assign(**{name: table[name] / spread for name in columns})
+
+
+def by_target(table: pd.DataFrame, names: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Split held-out rows by target. Rows of a single target have no column of its
+    name.
+
+    :param names: The names of the targets.
+    """
+    if len(names) == 1:
+        return {names[0]: table}
+    rows = {name: table[table["target"] == name] for name in names}
+    return {name: part.drop(columns="target") for name, part in rows.items()}
 
 
 def without_limits(table: pd.DataFrame) -> pd.DataFrame:

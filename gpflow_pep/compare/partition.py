@@ -273,8 +273,7 @@ def _times_and_groups(
     """
     times: list[tuple[bool, bool, str, int]] = []
     groups: list[tuple[bool, int, str]] = []
-    targets = data.targets
-    inputs = table.columns.difference([y.name for y in targets], sort=False)
+    inputs = table.columns.difference(data.target_names, sort=False)
     for name in map(str, inputs):
         kind, values = _read(table[name], data)
         if kind == "other":
@@ -287,7 +286,7 @@ def _times_and_groups(
             times.append((is_year, values.is_monotonic_increasing, name, count))
         elif kind in ("number", "text") and not is_year:
             is_named = is_whose(name, count)
-            if _repeats(values, targets, is_named):
+            if _repeats(values, data.targets, is_named):
                 groups.append((not is_named, -count, name))
     return times, groups
 

@@ -105,7 +105,7 @@ def _write_model(directory: Path, comparison: Comparison, command: str) -> list[
     written = []
     promised: list[dict[str, Any]] = []
     if model is not None:
-        targets = [str(column.name) for column in comparison.data.targets]
+        targets = comparison.data.target_names
         times = comparison.settings.time_column
         promised = promised_scores(latest_rows(comparison), targets, times)
         card = model_card(comparison, command)

@@ -22,6 +22,7 @@ from .losses import (
     AnyNDArray,
     Difference,
     Metric,
+    by_target,
     in_full,
     mean_of,
     row_losses,
@@ -96,10 +97,7 @@ def promised_scores(
         the name of the time column, if there is one.
     """
     promised = []
-    for name in targets:
-        rows = held_out
-        if "target" in held_out:
-            rows = held_out[held_out["target"] == name].drop(columns="target")
+    for name, rows in by_target(held_out, targets).items():
         scores = scores_of_rows(rows)
         known = {key: list(s) for key, s in scores.items() if np.isfinite(s).all()}
         entry = {"target": name, "scores": known}

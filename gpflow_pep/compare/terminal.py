@@ -152,7 +152,7 @@ def title(comparison: Comparison) -> str:
     classes = comparison.data.num_classes
     kind = f" ({classes} classes)" if data.kind == "classes" else ""
     inputs = counted(data.X.shape[1], "input")
-    names = ", ".join(f"'{column.name}'" for column in data.targets)
+    names = ", ".join(f"'{name}'" for name in data.target_names)
     noun = "Target" if len(data.targets) == 1 else "Targets"
     return f"{noun} {names}{kind}, {inputs}, {len(data.X)} rows"
 

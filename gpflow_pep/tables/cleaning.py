@@ -78,6 +78,11 @@ class Cleaned(NamedTuple):
         return _columns_of(self.y)
 
     @property
+    def target_names(self) -> list[str]:
+        """The names of the target or targets."""
+        return [str(column.name) for column in self.targets]
+
+    @property
     def num_classes(self) -> int:
         """The number of classes; 1 for numbers."""
         return int(self.y.nunique()) if self.kind == "classes" else 1
