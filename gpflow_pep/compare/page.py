@@ -33,10 +33,6 @@ LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 MAX_INPUTS = 100
 MOST_WORST = 8
 WORST_INPUTS = 4
-#: The words of a model's description before scores of left-out rows, and the words if
-#: these are the latest rows, as in the comparison.
-SCORES = "Mean log"
-LATEST_OUT = "all rows but the latest"
 #: The headings of columns of predictions on the page.
 WORST_COLUMNS = {
     "target": "target",
@@ -94,7 +90,6 @@ def page(
             *(_described_column(data.X[name]) for name in data.X.columns[:MAX_INPUTS]),
         ],
         settings=asdict(comparison.settings),
-        optimistic=_why_optimistic(comparison),
         model=str(folder / "model"),
         scorer=str(folder / "scorer") if (folder / "scorer").is_dir() else None,
         command=command,
@@ -133,26 +128,6 @@ def versions() -> list[str]:
         "Python " + platform.python_version(),
         *libraries,
     ]
-
-
-def _why_optimistic(comparison: Comparison) -> str:
-    """Describe why the scores in the description of the model are better than the
-    scores of the comparison; empty if they need not be, or if it has no scores.
-    """
-    blocks = comparison.data.blocks
-    summary = getattr(comparison.model and comparison.model[-1], "summary", str)()
-    if blocks is None or SCORES not in summary or LATEST_OUT in summary:
-        return ""
-    which = f"also from rows of the same '{blocks.name}'"
-    apart = f"rows of new values of '{blocks.name}'"
-    if comparison.settings.time_column is not None:
-        which = f"also from rows that are later by '{blocks.name}'"
-        apart = "later rows"
-    return (
-        "The scores in this box come from predicting each training row from all other"
-        f" training rows, {which}. The table of scores above comes from predicting"
-        f" {apart}, which is harder: trust the table."
-    )
 
 
 def _classes(comparison: Comparison) -> Iterator[list[str]]:
