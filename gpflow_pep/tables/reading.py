@@ -198,14 +198,10 @@ def _rows(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row
     """Split text into rows of cells, with the numbers of their lines, counted from
     1.
     """
+    lines: Iterable[str] = io.StringIO(text, newline="")
     if sep == _SPACES:
-        lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
-        for row, line in enumerate(lines, 1):
-            if line:
-                cells = next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
-                yield row, tuple(cells)
-        return
-    lines = io.StringIO(text, newline="")
+        lines = (" ".join(line.split()) for line in io.StringIO(text, newline=None))
+        sep = " "
     reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)
     for record in reader:
         yield reader.line_num, tuple(record)
