@@ -24,6 +24,7 @@ from .folder import (
     check_folder,
     list_files,
 )
+from .losses import by_target
 from .page import model_card, page
 from .predicting import as_cells
 from .run import Comparison
@@ -129,14 +130,11 @@ def by_row(held_out: pd.DataFrame) -> pd.DataFrame:
     """
     if "target" not in held_out:
         return held_out
-    parts = held_out["part"].groupby(level=0, sort=False).first()
-    columns = held_out.drop(columns="part").set_index("target", append=True)
-    wide = columns.unstack("target")
-    wide.columns = [f"{column}({name})" for column, name in wide.columns]
-    ordered = [
-        f"{c}({name})" for name in held_out["target"].unique() for c in columns.columns
-    ]
-    return pd.concat([parts, wide[ordered].loc[parts.index]], axis=1)
+    rows = held_out.set_index("part", append=True)
+    tables = by_target(rows, rows["target"].unique())
+    named = [table.add_suffix(f"({name})") for name, table in tables.items()]
+    wide = pd.concat(named, axis=1).reindex(rows.index.unique())
+    return wide.reset_index("part")
 
 
 def _write(path: Path, content: str | bytes) -> Path:

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from compare.small_comparison import TARGETS, limits, real, run, two_targets
 from numpy.testing import assert_allclose, assert_array_equal
+from pandas.testing import assert_frame_equal
 from rich.console import Console
 from scipy.stats import norm
 from sklearn.dummy import DummyRegressor
@@ -198,6 +199,18 @@ def test_predictions_of_a_row_stand_beside_each_other() -> None:
         by_row(held_out[held_out["target"] == "height"].drop(columns="target")).shape[1]
         == 8
     )
+
+
+def test_rows_that_two_splits_hold_out_are_written_twice() -> None:
+    held_out = small().held_out["default"]
+    later = held_out.assign(part=held_out["part"].max() + 1, mean=0.5)
+    wide = by_row(pd.concat([held_out, later]))
+    once = by_row(held_out)
+    assert_frame_equal(wide.iloc[: len(once)], once)
+    assert list(wide.index) == [*once.index, *once.index]
+    means = wide["mean(weight)"].iloc[len(once) :]
+    assert_array_equal(means.notna(), once["mean(weight)"].notna())
+    assert set(means.dropna()) == {0.5}
 
 
 def test_each_target_is_predicted_from_the_others_of_its_row(tmp_path: Path) -> None:
