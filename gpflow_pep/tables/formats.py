@@ -19,6 +19,8 @@ from .numbers import read_quantity
 #: Two numbers in a cell, and their unit.
 PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 EPOCH = pd.Timestamp(0)
+#: Numbers may have this size, so that their squares are finite.
+MAX_SIZE = 1e100
 #: The kinds of cells by the names of types in pandas; words are not among them.
 _KINDS = {
     **dict.fromkeys(("boolean", "integer", "floating", "decimal"), "number"),
@@ -258,7 +260,13 @@ def numbers_of_type(column: "pd.Series[Any]") -> "pd.Series[Any]":
         return column / pd.Timedelta(days=1)
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.astype(np.float64)
-    return pd.to_numeric(column.where(column.notna(), np.nan)).astype(np.float64)
+    numbers = column.where(column.notna(), np.nan)
+    try:
+        return pd.to_numeric(numbers).astype(np.float64)
+    except OverflowError as error:  # a whole number of hundreds of digits
+        expected = f"numbers below {MAX_SIZE:g} in size"
+        where = f"column '{column.name}'"
+        raise refusal(where, "a larger number", expected, "Correct it.") from error
 
 
 def _dates(column: "pd.Series[Any]") -> "pd.Series[Any]":
