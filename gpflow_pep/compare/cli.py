@@ -229,7 +229,6 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
 
     errors = Console(stderr=True)
     fits: list[Fit] = []
-    seen: list[Progress] = []
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)
         (out / UNFINISHED).unlink(missing_ok=True)  # from an earlier run
@@ -246,21 +245,13 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
                         warnings.warn(
                             f"Scores cannot be written: {error}.", stacklevel=1
                         )
-                seen.append(progress._replace(total=progress.total + 1))
-                show(seen[-1])
+                show(progress)
 
             comparison = compare_table(cleaned, settings, after)
-            for last in seen[-1:]:
-                what = "pictures and the report"
-                show(
-                    last._replace(number=last.total, label=what, fit=None, is_fit=False)
-                )
-            try:
-                written = write_report(out, comparison, command=_command())
-            except BaseException:  # for example, the disk is full
-                _print_words(comparison)
-                raise
+        # First, because a report cannot be written if the disk is full.
         _print_words(comparison)
+        _announce("Drawing pictures and writing the report ...")
+        written = write_report(out, comparison, command=_command())
     click.echo("\n  ".join(["Wrote", *map(str, written)]))
     return comparison
 
