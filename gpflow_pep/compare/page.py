@@ -9,7 +9,7 @@ import datetime
 import platform
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -35,6 +35,7 @@ MOST_WORST = 8
 WORST_INPUTS = 4
 #: The headings of columns of predictions on the page.
 WORST_COLUMNS = {
+    "row": "row",
     "target": "target",
     "true": "true",
     LIMIT: LIMIT,
@@ -42,6 +43,8 @@ WORST_COLUMNS = {
     "mean": "predicted mean",
     "lower_90": "90% interval from",
     "upper_90": "to",
+    "probability": "probability of the true class",
+    "log_density": "log density",
 }
 _ENVIRONMENT = Environment(
     loader=PackageLoader("gpflow_pep.compare", ""),
@@ -150,18 +153,16 @@ def _worst(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     if comparison.best is None:
         return [], []
     rows = comparison.held_out[comparison.best].nsmallest(MOST_WORST, "log_density")
-    columns: list[tuple[str, Iterable[object]]] = [("row", rows.index)]
-    for name, heading in WORST_COLUMNS.items():
-        if name in rows:
-            columns.append((heading, rows[name]))
+    inputs = comparison.data.X.iloc[:, :WORST_INPUTS].loc[rows.index]
     if comparison.data.kind == "classes":
         # A table with a column for each class would be too wide.
-        columns.append(("probability of the true class", np.exp(rows["log_density"])))
-    columns.append(("log density", rows["log_density"]))
-    for name in comparison.data.X.columns[:WORST_INPUTS]:
-        columns.append((str(name), comparison.data.X.loc[rows.index, name]))
-    cells = [[_cell(value) for value in values] for _, values in columns]
-    return [heading for heading, _ in columns], [list(row) for row in zip(*cells)]
+        rows["probability"] = np.exp(rows["log_density"])
+    rows = rows.reset_index(names="row")
+    rows = rows[[name for name in WORST_COLUMNS if name in rows]]
+    table = pd.concat(
+        [rows.rename(columns=WORST_COLUMNS), inputs.reset_index(drop=True)], axis=1
+    )
+    return list(table.columns), table.map(_cell).to_numpy().tolist()
 
 
 def _cell(value: object) -> str:
