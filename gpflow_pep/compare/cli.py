@@ -4,7 +4,6 @@ Options, the table and the folder are checked first. Modules that need TensorFlo
 imported after that, so that help and error messages appear at once.
 """
 
-import csv
 import os
 import shlex
 import sys
@@ -34,7 +33,7 @@ from .process import (
     loading_tensorflow,
     make_streams_writable,
 )
-from .settings import DATES, TASKS, Settings, flags_of
+from .settings import DATES, NAMES, TASKS, Settings, flags_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -285,17 +284,8 @@ def main(ctx: click.Context) -> None:
     ctx.with_resource(exit_on_signals())
 
 
-def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
-    return tuple(
-        filter(
-            None, map(str.strip, next(csv.reader([text], skipinitialspace=True), ()))
-        )
-    )
-
-
 def _names_option(flag: str, description: str, *name: str) -> Any:
-    options: Any = {"callback": _names, "metavar": "A,B,...", "default": ""}
-    return click.option(flag, *name, help=description, **options)
+    return click.option(flag, *name, type=NAMES, default=(), help=description)
 
 
 def _reading_options(command: Any) -> Any:
@@ -352,7 +342,7 @@ def _settings_options(command: Any) -> Any:
 )
 @click.option(
     "--task",
-    type=click.Choice(list(TASKS)),
+    type=click.Choice(TASKS),
     help=(
         "Kind of target: regression for a number, classification for a class. By"
         " default the target is a class if it is text, or true and false, or has two"

@@ -5,6 +5,7 @@ This module does not load slow packages, so that help and messages about mistake
 at once.
 """
 
+import csv
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
@@ -30,7 +31,7 @@ LIKELIHOODS = {
 AUTO = "auto"
 #: Scores that can decide which model is saved.
 DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
-TASKS = {"regression": "numbers", "classification": "classes"}
+TASKS = ("regression", "classification")
 #: Orders of day, month and year.
 DATES = ("dmy", "mdy", "ymd")
 
@@ -59,8 +60,8 @@ class _NumberOrAuto(click.IntRange):
 
 
 class _Several(click.ParamType):
-    """Distinct values, separated by commas; a single value is returned without a tuple
-    if ``single``.
+    """Distinct values, separated by commas, also with quotes around them; a single
+    value is returned without a tuple if ``single``.
     """
 
     name = "A,B,..."
@@ -72,10 +73,17 @@ class _Several(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str):
             return value
-        values = tuple(self.each.convert(part, param, ctx) for part in value.split(","))
+        (parts,) = csv.reader([value], skipinitialspace=True)
+        values = tuple(
+            self.each.convert(part.strip(), param, ctx) for part in parts or [""]
+        )
         if len(set(values)) < len(values):
             self.fail(f"got '{value}', expected distinct values", param)
         return values[0] if self.single and len(values) == 1 else values
+
+
+#: Names of columns or classes.
+NAMES = _Several(click.STRING, single=False)
 
 
 def _whole(least: int, most: int | None = None) -> Range:
@@ -252,7 +260,7 @@ class Settings:
     order: tuple[str, ...] | None = _setting(
         None,
         Range(
-            _Several(click.STRING, single=False),
+            NAMES,
             "distinct classes, from the lowest to the highest",
             "List each class once.",
         ),
