@@ -214,17 +214,13 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
         return _with_targets(_as_frame(X), y)
     if isinstance(y, str):
         return frame, y
-    if _is_place(y):
+    if isinstance(y, (int, np.integer)) and not isinstance(y, bool):
         return frame, int(y)
     are_words = isinstance(y, (list, tuple)) and {*map(type, y)} == {str}
     # As many words as rows are labels of the rows.
     if are_words and len(y) != len(frame):
         return frame, list(y)
     return _with_targets(frame, y)
-
-
-def _is_place(y: Any) -> bool:
-    return isinstance(y, (int, np.integer)) and not isinstance(y, bool)
 
 
 def _as_frame(X: Any) -> pd.DataFrame:
