@@ -204,7 +204,7 @@ def _of_numbers(comparison: Comparison) -> dict[str, Picture]:
     """Make the pictures of numbers: predictions of each target, and if there is one
     target, the histogram and the fit along a single input.
     """
-    table = without_limits(comparison.held_out[str(comparison.best)])
+    table = without_limits(comparison.held_out_of_best)
     found = {}
     tables = by_target(table, comparison.data.target_names)
     for place, target in enumerate(list(tables)[:MOST_TARGETS], start=1):
@@ -300,7 +300,7 @@ def _draw_fit(comparison: Comparison, axes: "Axes") -> None:
 
 def _of_classes(comparison: Comparison) -> dict[str, Picture]:
     """Make the pictures of classes: calibration and confusion."""
-    table = comparison.held_out[str(comparison.best)]
+    table = comparison.held_out_of_best
     part = comparison.settings.parts()
     return {
         "reliability": Picture(

@@ -325,16 +325,12 @@ def _change(metric: Metric, change: Difference) -> str:
     return f"{size} {'better' if change.mean < 0.0 else 'worse'}{within}"
 
 
-def _held_out(comparison: Comparison) -> pd.DataFrame:
-    return comparison.held_out[str(comparison.best)]
-
-
 def quality(comparison: Comparison) -> str:
     """Describe how good the saved model's held-out predictions are, and what to use
     them for. If rows are held out in windows, the latest window comes first, because it
     is like a forecast by the saved model, and then all windows.
     """
-    table = _held_out(comparison)
+    table = comparison.held_out_of_best
     if without_limits(table).empty:
         return ""
     sentences = _of_classes if comparison.data.kind == "classes" else _of_numbers
@@ -358,7 +354,7 @@ def latest_rows(comparison: Comparison) -> pd.DataFrame:
     """Return the held-out rows of the saved model, with windows only of the latest
     one.
     """
-    table = _held_out(comparison)
+    table = comparison.held_out_of_best
     is_in_windows = comparison.settings.time_column is not None
     return table[table["part"] == table["part"].min()] if is_in_windows else table
 
@@ -415,7 +411,7 @@ def explained(comparison: Comparison) -> dict[str, float]:
     """Compute the fraction of the variance of each target that the saved model
     explains.
     """
-    return _explained_of(comparison, without_limits(_held_out(comparison)))
+    return _explained_of(comparison, without_limits(comparison.held_out_of_best))
 
 
 def _explained_of(comparison: Comparison, table: pd.DataFrame) -> dict[str, float]:
@@ -525,7 +521,7 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     wrong = width_of_intervals(comparison)
     shares = pd.DataFrame(
         _explained_of(comparison, without_limits(rows))
-        for rows in (latest_rows(comparison), _held_out(comparison))
+        for rows in (latest_rows(comparison), comparison.held_out_of_best)
     )
     unknown = [f"'{name}'" for name in shares if (shares[name] <= 0.0).any()]
     good = []
@@ -576,7 +572,7 @@ def width_of_intervals(comparison: Comparison) -> str:
         exact = comparison.likelihood in GAUSSIAN and comparison.data.blocks is None
         remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
         return f"{wrong}{remedy}"
-    hits = inside(_held_out(comparison))
+    hits = inside(comparison.held_out_of_best)
     wrong = _width_on(hits)
     word = comparison.settings.parts()[0]
     share = f"they contain {hits.mean():.0%} of the targets of all {word}s"
@@ -599,7 +595,7 @@ def _missed(comparison: Comparison) -> str:
     """List the classes with more wrong than right predictions of the saved model, with
     counts.
     """
-    table = of_rows.class_report(_held_out(comparison))
+    table = of_rows.class_report(comparison.held_out_of_best)
     table = table[(table["rows"] >= FEWEST_OF_CLASS) & (table["recall"] < 0.5)]
     shares = zip(table.index, table["recall"] * table["rows"], table["rows"])
     return _list(
@@ -759,7 +755,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     """Warn if predictions are better than predictions of new rows will be, with the
     inputs that may be the cause.
     """
-    if comparison.best is None or without_limits(_held_out(comparison)).empty:
+    if comparison.best is None or without_limits(comparison.held_out_of_best).empty:
         return
     sizes = _sizes_of_inputs(comparison)
     least = TOO_GOOD
@@ -767,7 +763,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
         least = GOOD_ALONE
     suspects = [str(name) for name in sizes.index[sizes > 0.1 * sizes.max()]]
     for share, what, computed in _shares_explained(comparison):
-        is_too_good = share > least and len(_held_out(comparison)) >= FEWEST_GOOD
+        is_too_good = share > least and len(comparison.held_out_of_best) >= FEWEST_GOOD
         if not computed and not is_too_good:
             continue
         most_named = MOST_SUSPECTS if share > TOO_GOOD else 1
@@ -794,7 +790,7 @@ def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list
     from which the target is computed.
     """
     if comparison.data.kind == "classes":
-        rows = _held_out(comparison)
+        rows = comparison.held_out_of_best
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()
         share = 1.0 - wrong / max(constant, 1e-9)

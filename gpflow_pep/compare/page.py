@@ -138,7 +138,7 @@ def _classes(comparison: Comparison) -> Iterator[list[str]]:
     precision.
     """
     if comparison.data.kind == "classes" and comparison.best is not None:
-        for name, row in class_report(comparison.held_out[comparison.best]).iterrows():
+        for name, row in class_report(comparison.held_out_of_best).iterrows():
             recall, precision = (
                 f"{row[column]:.0%}" for column in ("recall", "precision")
             )
@@ -152,7 +152,7 @@ def _worst(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """
     if comparison.best is None:
         return [], []
-    rows = comparison.held_out[comparison.best].nsmallest(MOST_WORST, "log_density")
+    rows = comparison.held_out_of_best.nsmallest(MOST_WORST, "log_density")
     inputs = comparison.data.X.iloc[:, :WORST_INPUTS].loc[rows.index]
     if comparison.data.kind == "classes":
         # A table with a column for each class would be too wide.

@@ -85,7 +85,7 @@ def write_report(
     write("metrics.csv", summarise(comparison).to_csv())
     drawn: dict[str, list[bytes]] = {}
     if comparison.best is not None:
-        predictions = by_row(comparison.held_out[comparison.best])
+        predictions = by_row(comparison.held_out_of_best)
         write("predictions.csv", as_cells(predictions).to_csv(index_label="row"))
         if figures:
             with warnings_named(f"{comparison.best}, pictures"):

@@ -97,6 +97,11 @@ class Comparison:
         return [name for name in self.candidates if is_choice(name)]
 
     @property
+    def held_out_of_best(self) -> pd.DataFrame:
+        """The predictions of held-out rows by the saved model."""
+        return self.held_out[str(self.best)]
+
+    @property
     def likelihood(self) -> str:
         """The likelihood of the saved model, by its name in the settings."""
         skewed = LOGARITHMS in label_of(self.best or "")
