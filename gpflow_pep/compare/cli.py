@@ -620,7 +620,6 @@ def score(model: Path, data: Path, **reading: Any) -> None:
 def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> None:
     """Print the scores of each target beside the promised scores, and a verdict."""
     from .service import Score, scored_rows, scores_of_rows, sentence, verdicts
-    from .service import with_error as shown
 
     if not promised:
         click.echo(
@@ -641,13 +640,8 @@ def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> Non
         expected = {key: Score(*values) for key, values in entry["scores"].items()}
         compared = verdicts(kind, scores_of_rows(tables[name]), expected)
         cells = [
-            [
-                metric.heading,
-                shown(metric, found),
-                shown(metric, before),
-                word,
-            ]
-            for metric, found, before, word in compared
+            [v.metric.heading, v.in_words(v.found), v.in_words(v.promised), v.word]
+            for v in compared
         ]
         rows = f"'{name}' in {counted(len(tables[name]), 'row')}"
         _print_table(f"Scores of {rows}", ["", "here", "promised", ""], cells)

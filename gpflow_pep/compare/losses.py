@@ -39,6 +39,14 @@ class Metric(NamedTuple):
         return -value if self.higher_is_better else value
 
 
+def with_error(metric: Metric, value: float, error: float) -> str:
+    """Write a score, and its standard error if that is known."""
+    text = in_full(value, metric.form)
+    if np.isnan(error):
+        return text
+    return f"{text} ± {in_full(error, metric.form.replace('.4g', '.2g'))}"
+
+
 METRICS = {
     "numbers": (
         Metric(

@@ -26,6 +26,7 @@ from .losses import (
     in_full,
     mean_of,
     row_losses,
+    with_error,
     without_limits,
 )
 from .predicting import Prepared, known_targets, predictions, prepared
@@ -63,6 +64,10 @@ class Verdict(NamedTuple):
     found: Score
     promised: Score
     word: str  #: "as promised", "worse" or "better".
+
+    def in_words(self, score: Score) -> str:
+        """Write one of both scores and its standard error."""
+        return with_error(self.metric, score.value, score.error)
 
 
 class Moved(NamedTuple):
@@ -212,14 +217,6 @@ def _listed(compared: Sequence[Verdict]) -> str:
         f" {in_full(promised.value, metric.form)}"
         for metric, found, promised, _ in compared
     )
-
-
-def with_error(metric: Metric, score: Score) -> str:
-    """Write a score and its standard error, in the format of the report."""
-    value = in_full(score.value, metric.form)
-    if np.isnan(score.error):
-        return value
-    return f"{value} ± {in_full(score.error, metric.form.replace('.4g', '.2g'))}"
 
 
 def scored_rows(model: Any, table: pd.DataFrame, targets: Sequence[str]) -> Any:

@@ -22,7 +22,7 @@ from .findings import (
     WORSE,
     summarise,
 )
-from .losses import Metric, in_full
+from .losses import Metric, with_error
 from .run import Comparison
 from .series import SAME_SEASON, season_of
 from .trials import FEWEST_STEPS
@@ -130,10 +130,8 @@ def score_line(comparison: Comparison) -> str:
 
 
 def _value(metric: Metric, row: "pd.Series[Any]", target: str = "") -> str:
-    value = row[f"{metric.name}{target}"]
-    error = row.get(f"{metric.name}{target}_se", np.nan)
-    spread = in_full(error, metric.form.replace(".4g", ".2g"))
-    return in_full(value, metric.form) + ("" if np.isnan(error) else f" ± {spread}")
+    name = f"{metric.name}{target}"
+    return with_error(metric, row[name], row.get(f"{name}_se", np.nan))
 
 
 def _converged(row: "pd.Series[object]") -> str:
