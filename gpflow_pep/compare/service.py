@@ -16,6 +16,7 @@ from ..tables import Format, read_cells
 from ..tables.conventions import MARKS_IN_WORDS, Conventions, plain_spelling
 from ..tables.encodings import listed, unusual_in
 from ..tables.formats import EPOCH
+from ..tables.notes import first_of
 from ..tables.numbers import LIMIT, is_limit
 from .losses import (
     METRICS,
@@ -366,10 +367,8 @@ def in_words(moved: Moved, num_rows: int) -> list[str]:
     shift = "" if np.isnan(moved.shift) else f"{moved.shift:+.2f}"
     share = f"{len(moved.unusual) / num_rows:.1%}" if moved.unusual else ""
     counts = pd.Series(list(moved.unusual.values()), dtype=object).value_counts()
-    values = [f"{remark} ({count})" for remark, count in counts[:MOST_VALUES].items()]
-    if len(counts) > MOST_VALUES:
-        values.append(f"{len(counts) - MOST_VALUES} more")
-    return [moved.name, *means, shift, share, ", ".join(values)]
+    values = [f"{remark} ({count})" for remark, count in counts.items()]
+    return [moved.name, *means, shift, share, first_of(values, MOST_VALUES)]
 
 
 def _as_cell(mean: float, kind: str) -> str:

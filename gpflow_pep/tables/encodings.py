@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..engine.refusals import refusal, with_suggestion
 from .formats import MAX_SIZE, Format, days, halves, in_marks_of, read_cells
+from .notes import first_of
 
 #: Lengths of cycles in days. A cycle is used if the dates cover it twice and have
 #: different places in it. The week is used only if half of all dates follow another one
@@ -309,8 +310,4 @@ def check_names(
 
 def listed(names: Any) -> str:
     """List names for a message: the first eight, and the number of others."""
-    names = [repr(str(name)) for name in names]
-    text = ", ".join(names[:8])
-    if len(names) > 8:
-        text += f" and {len(names) - 8} more"
-    return text
+    return first_of([repr(str(name)) for name in names])
