@@ -21,7 +21,7 @@ from .conventions import (
     find_sentinels,
     find_spellings,
 )
-from .dates import as_month_with_point, may_be_months, period_of
+from .dates import PERIODS, as_month_with_point, may_be_months
 from .encodings import MAX_CATEGORIES, listed, option
 from .formats import Column, Format, read_column_as, read_words, without
 from .lookalikes import Lookalike, find_lookalike
@@ -263,7 +263,7 @@ def _about_dates(reading: Reading) -> Note:
     how = f" ({example})" if example else ""
     of = "dates"
     otherwise = ""
-    period = period_of(form.pattern)
+    period = PERIODS.get(form.pattern)
     if period:
         of = period.of
         otherwise = f" ({reading.as_written} keeps the cells as words)"

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..engine.refusals import refusal
 from .conventions import FEWEST, MARKS, WHOLE
-from .dates import ORDERS, find_period, has_order, pattern_of, read_dates
+from .dates import ORDERS, find_period, first_year_of, has_order, read_dates
 from .formats import EPOCH, Column, Format, days, numbers_of_type, read_words
 from .numbers import OTHER, is_limit, read_quantity, unread_form
 from .units import is_sure
@@ -209,7 +209,7 @@ def _attempt(column: Column, form: Format) -> _Attempt | None:
 def _completed(form: Format, counts: "pd.Series[int]") -> Format:
     """Add the most frequent unit of some words, or the hundred years of their dates."""
     if form.kind == "date":
-        return form._replace(pattern=pattern_of(form.pattern, counts.index))
+        return form._replace(first_year=first_year_of(form.pattern, counts.index))
     units: Counter[str] = Counter()
     for word, count in counts.items():
         quantity = read_quantity(word, form.decimal, form.thousands)
