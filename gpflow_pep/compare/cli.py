@@ -207,15 +207,7 @@ def _read(
     notes = [f"Note: {note}" for note in cleaned.notes]
     for line in (*notes, *(f"Warning: {warning}" for warning in cleaned.warnings)):
         click.echo(line, err=True)
-    size = f"{counted(cleaned.X.shape[1], 'input')}, {len(cleaned.X)} rows"
-    for place, column in enumerate(cleaned.targets, 1):
-        kind = "a number"
-        if cleaned.kind == "classes":
-            kind = f"one of {column.nunique()} classes"
-        line = f"Target '{column.name}': {kind}."
-        if place == len(cleaned.targets):
-            line += f" {size}."
-        click.echo(line, err=True)
+    click.echo(f"{cleaned.title}.", err=True)
     return cleaned
 
 

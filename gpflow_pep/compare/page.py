@@ -25,7 +25,7 @@ from .figures import pictures
 from .findings import findings, named
 from .run import Comparison
 from .scores import class_report
-from .terminal import KEY, score_line, title, word_tables
+from .terminal import KEY, score_line, word_tables
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
 #: The largest numbers of inputs on the page, of the rows that were predicted worst, and
@@ -195,6 +195,5 @@ _ENVIRONMENT.globals |= {
     "findings": findings,
     "named": named,
     "score_line": score_line,
-    "title": title,
     "versions": versions,
 }

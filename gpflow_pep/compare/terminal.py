@@ -76,7 +76,7 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
     cells: dict[str, Callable[[Any], str]]
     cells = {metric.heading: partial(_value, metric) for metric in metrics}
     cells |= {"seconds": lambda row: f"{row['seconds']:.1f}", "converged": _converged}
-    tables = [write(f"{title(comparison)}\n{KEY}", legend(comparison), cells)]
+    tables = [write(f"{comparison.data.title}\n{KEY}", legend(comparison), cells)]
     if len(targets) > 1:
         cells = {
             f"{metric.heading} of {y.name}": partial(
@@ -142,17 +142,6 @@ def _converged(row: "pd.Series[object]") -> str:
         if row["converged"] == row["fits"]
         else f"{row['converged']} of {row['fits']}"
     )
-
-
-def title(comparison: Comparison) -> str:
-    """Write the names of the targets and the numbers of inputs and rows."""
-    data = comparison.data
-    classes = comparison.data.num_classes
-    kind = f" ({classes} classes)" if data.kind == "classes" else ""
-    inputs = counted(data.X.shape[1], "input")
-    names = ", ".join(f"'{name}'" for name in data.target_names)
-    noun = "Target" if len(data.targets) == 1 else "Targets"
-    return f"{noun} {names}{kind}, {inputs}, {len(data.X)} rows"
 
 
 def legend(comparison: Comparison) -> str:

@@ -83,6 +83,15 @@ class Cleaned(NamedTuple):
         return [str(column.name) for column in self.targets]
 
     @property
+    def title(self) -> str:
+        """The names of the target or targets, and the numbers of inputs and rows."""
+        kind = f" ({self.num_classes} classes)" if self.kind == "classes" else ""
+        inputs = counted(self.X.shape[1], "input")
+        names = ", ".join(f"'{name}'" for name in self.target_names)
+        noun = "Target" if len(self.target_names) == 1 else "Targets"
+        return f"{noun} {names}{kind}, {inputs}, {len(self.X)} rows"
+
+    @property
     def num_classes(self) -> int:
         """The number of classes; 1 for numbers."""
         return int(self.y.nunique()) if self.kind == "classes" else 1

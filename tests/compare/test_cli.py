@@ -86,7 +86,7 @@ def test_from_a_messy_table_to_a_model(from_csv: Run) -> None:
         "Note: Dropped column 'Unnamed: 0': it only numbers the rows",
         "Note: Dropped column 'site': it is Zürich in every row.",
         "Note: Column 'time' has missing values in 1 of 40 rows.",
-        "Target 'load': a number. 2 inputs, 40 rows.",
+        "\nTarget 'load', 2 inputs, 40 rows.\n",
         "1/6 default, split 1 of 1: ",
         "6/6 how much each input matters\n",
     ):
@@ -686,7 +686,7 @@ def test_a_table_without_names(tmp_path: Path, seen: list[Cleaned]) -> None:
             "Read 80 rows of 3 columns (sep ',', decimal '.', encoding 'utf-8').\n",
             "Note: The first line has values like the lines below it",
             "Note: 80 of 80 rows have the same inputs as another row, 80 of",
-            "Target 'x2': a number. 2 inputs, 80 rows.",
+            "\nTarget 'x2', 2 inputs, 80 rows.\n",
         ):
             assert said in result.stderr
     assert (
@@ -717,9 +717,7 @@ def test_whole_numbers_are_numbers_or_classes_as_asked(
     rows = "".join(f"{i / 2},{i % 3}\n" for i in range(15))
     called = comparing(tmp_path, "x,grade\n" + rows, "grade")
     assert "(--task classification)" in called().stderr
-    assert (
-        "Target 'grade': one of 3 classes." in called("--task", "classification").stderr
-    )
+    assert "Target 'grade' (3 classes), " in called("--task", "classification").stderr
     assert [data.kind for data in seen] == ["numbers", "classes"]
 
 

@@ -182,7 +182,7 @@ def test_predictions_of_a_row_stand_beside_each_other() -> None:
     comparison = small()
     out = real("two targets").out
     assert (
-        "Target 'weight': a number. 1 input, 39 rows."
+        "Targets 'height', 'weight', 1 input, 39 rows."
         in real("two targets").result.stderr
     )
     page = (out / "report.html").read_text(encoding="utf-8")
