@@ -338,15 +338,9 @@ def _readings(
             yield reading
             continue
         names = [f"{name} ({number} of 2)" for number in (1, 2)]
-        notes.append(
-            reading.note(
-                f" has {reading.lookalike.what}, which become the columns"
-                f" {listed(names)} ({reading.as_written} keeps the cells as words).",
-                "have two numbers in a cell, which become two columns each"
-                " (--as-written keeps the cells of a column as words)",
-                reading.lookalike.what,
-            )
-        )
+        what = "have pairs of numbers, which become two columns"
+        detail = f"{reading.lookalike.what}: {listed(names)}"
+        notes.append(reading.note(what, detail, "keeps them as words"))
         for part, numbers in enumerate(halves(cells)):
             half = Reading(numbers.rename(names[part]), known)
             half.form = half.form._replace(source=reading.name, part=part)

@@ -704,7 +704,7 @@ def test_a_table_without_names(tmp_path: Path, seen: list[Cleaned]) -> None:
 
 def test_numbers_as_they_are_written(tmp_path: Path, seen: list[Cleaned]) -> None:
     called = comparing(tmp_path, "a,b,y\n" + ROWS, "y")
-    note = "Note: Column 'b': -999 in 10 rows is far from all other numbers"
+    note = "are far from all others, and are read as missing (-999 in 10 rows; "
     assert note in called().stderr and note not in called("--as-written", "b").stderr
     assert [int(data.X["b"].isna().sum()) for data in seen] == [10, 0]
     result = called("--sheet", "A")
