@@ -299,7 +299,7 @@ def is_choice(name: str) -> bool:
     return name.split()[0] in (DEFAULT, SINGLE)
 
 
-def is_skewed(data: Cleaned, settings: Settings) -> bool:
+def _is_skewed(data: Cleaned, settings: Settings) -> bool:
     """Whether the user did not set a likelihood, and logarithms of the targets are less
     skewed.
     """
@@ -348,7 +348,7 @@ def _defaults(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]
         options["near_rows"] = 0
     kind = _estimator(data)
     defaults = {DEFAULT: (np.nan, kind(**options))}
-    if is_skewed(data, settings):
+    if _is_skewed(data, settings):
         logarithms = kind(**options, likelihood=LOGARITHMS)
         defaults[name_of(DEFAULT, LOGARITHMS)] = np.nan, logarithms
     return defaults

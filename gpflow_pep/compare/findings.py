@@ -210,7 +210,7 @@ def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
     return worst if worst.scores["nlpd"] > least else None
 
 
-def gain_over_trivial(
+def _gain_over_trivial(
     comparison: Comparison, name: str
 ) -> tuple[float, float, str, str]:
     """Compare a model with the mean, or the frequencies of the classes.
@@ -266,14 +266,14 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
     results = ["No model could be trained in every part; see the messages."]
     advice = []
     if comparison.best is not None:
-        results = [quality(comparison), ranking(comparison)]
+        results = [_quality(comparison), _ranking(comparison)]
         advise = (
-            more_parts,
-            together_or_separate,
-            given_others,
-            counts,
-            inputs_that_matter,
-            more_rows,
+            _more_parts,
+            _together_or_separate,
+            _given_others,
+            _counts,
+            _inputs_that_matter,
+            _more_rows,
         )
         advice = [find(comparison) for find in advise]
     warn = (_of_fits, _of_warnings, _too_good, _of_models)
@@ -325,7 +325,7 @@ def _change(metric: Metric, change: Difference) -> str:
     return f"{size} {'better' if change.mean < 0.0 else 'worse'}{within}"
 
 
-def quality(comparison: Comparison) -> str:
+def _quality(comparison: Comparison) -> str:
     """Describe how good the saved model's held-out predictions are, and what to use
     them for. If rows are held out in windows, the latest window comes first, because it
     is like a forecast by the saved model, and then all windows.
@@ -340,14 +340,14 @@ def quality(comparison: Comparison) -> str:
     latest = without_limits(latest_rows(comparison))
     if comparison.settings.time_column is None or latest.empty:
         text = f"On {rows}, {model} {sentences(comparison, table, fits)}"
-        return f"{text} {usable_for(comparison)}"
+        return f"{text} {_usable_for(comparison)}"
     of_latest = [fit for fit in fits if fit.part == latest["part"].min()]
     text = f"Trained on all rows before {_began(comparison)}, {model}"
     text += f" {sentences(comparison, latest, of_latest)}"
     if len(fits) > 1:
         text += f" On {rows} (all {len(fits)} windows) it"
         text += f" {sentences(comparison, table, fits)}"
-    return f"{text} {usable_for(comparison)}"
+    return f"{text} {_usable_for(comparison)}"
 
 
 def latest_rows(comparison: Comparison) -> pd.DataFrame:
@@ -407,7 +407,7 @@ def _of_numbers(
     return f"explains {_list(shares)}; {error}{share}"
 
 
-def explained(comparison: Comparison) -> dict[str, float]:
+def _explained(comparison: Comparison) -> dict[str, float]:
     """Compute the fraction of the variance of each target that the saved model
     explains.
     """
@@ -444,7 +444,7 @@ def _of_classes(
     return text
 
 
-def usable_for(comparison: Comparison) -> str:
+def _usable_for(comparison: Comparison) -> str:
     """Describe what the saved model's predictions can be used for, by the first
     sentence that holds.
     """
@@ -452,11 +452,11 @@ def usable_for(comparison: Comparison) -> str:
         return ended
     if any(_too_good(comparison)):
         return "Read the warning about these scores before you use it."
-    gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
+    gain, smaller, use, _ = _gain_over_trivial(comparison, str(comparison.best))
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
         return "Do not use it: it predicts no better than a constant."
     kind = comparison.data.kind
-    better = better_at_errors(comparison)
+    better = _better_at_errors(comparison)
     if gain < LEAST_GAIN:
         sentences = [
             f"Use its {use} but not its {DENSITIES[kind]}: the {DENSITIES[kind]} of a"
@@ -518,7 +518,7 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     """
     has_medians = comparison.likelihood == LOGARITHMS
     centre = "medians" if has_medians else "means"
-    wrong = width_of_intervals(comparison)
+    wrong = _width_of_intervals(comparison)
     shares = pd.DataFrame(
         _explained_of(comparison, without_limits(rows))
         for rows in (latest_rows(comparison), comparison.held_out_of_best)
@@ -542,7 +542,7 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     return sentences
 
 
-def better_at_errors(comparison: Comparison) -> str:
+def _better_at_errors(comparison: Comparison) -> str:
     """Return the baseline with the smallest error, if this error is clearly smaller
     than the error of the saved model.
     """
@@ -560,7 +560,7 @@ def better_at_errors(comparison: Comparison) -> str:
     return f"{least} ({metric.heading} {shown})" if far else ""
 
 
-def width_of_intervals(comparison: Comparison) -> str:
+def _width_of_intervals(comparison: Comparison) -> str:
     """Describe whether intervals of numbers are too narrow or too wide by more than
     chance. If rows are held out in windows, the latest window comes first, because it
     has the most training rows, and then all windows together.
@@ -603,7 +603,7 @@ def _missed(comparison: Comparison) -> str:
     )
 
 
-def ranking(comparison: Comparison) -> str:
+def _ranking(comparison: Comparison) -> str:
     """Describe which model has the best score, which is saved, and which are about as
     good.
     """
@@ -738,7 +738,7 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
             median = np.median([fit.scores["nlpd"] for fit in fits])
             where = f"{part} {worst.part} and {median:.2f} in the median {part}"
             yield f"{named(name)} is unstable: the NLPD is {nlpd:.2f} in {where}."
-        gain, smaller, _, values = gain_over_trivial(comparison, name)
+        gain, smaller, _, values = _gain_over_trivial(comparison, name)
         size = f"{abs(gain):{'.3f' if abs(gain) < 10.0 else '.3g'}}"
         text = f"{named(name)} does not have a better NLPD than the baseline"
         text += f" '{TRIVIAL[kind]}' ({size} {'lower' if gain > 0.0 else 'higher'})"
@@ -796,13 +796,13 @@ def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list
         share = 1.0 - wrong / max(constant, 1e-9)
         yield share, "errors of a constant are avoided", []
         return
-    shares = explained(comparison).values()
+    shares = _explained(comparison).values()
     for share, y in zip(shares, comparison.data.targets):
         what = f"variance of '{y.name}' is explained"
         yield share, what, formula(comparison.data.X, y)
 
 
-def more_parts(comparison: Comparison) -> str:
+def _more_parts(comparison: Comparison) -> str:
     """Describe how to tell models apart that a few parts do not tell apart."""
     word, wanted, _ = comparison.settings.parts()
     count = len({fit.part for fit in comparison.fits})
@@ -825,7 +825,7 @@ def more_parts(comparison: Comparison) -> str:
     )
 
 
-def together_or_separate(comparison: Comparison) -> str:
+def _together_or_separate(comparison: Comparison) -> str:
     """Describe whether it is better to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
     best = {is_separate(name): name for name in names[::-1] if name != DEFAULT}
@@ -842,7 +842,7 @@ def together_or_separate(comparison: Comparison) -> str:
     )
 
 
-def given_others(comparison: Comparison) -> str:
+def _given_others(comparison: Comparison) -> str:
     """Describe by how much errors are smaller if the other targets of a row are
     known.
     """
@@ -859,7 +859,7 @@ def given_others(comparison: Comparison) -> str:
     )
 
 
-def counts(comparison: Comparison) -> str:
+def _counts(comparison: Comparison) -> str:
     """Suggest likelihoods of counts if the targets are small whole numbers and the
     likelihood is Gaussian.
     """
@@ -881,7 +881,7 @@ def counts(comparison: Comparison) -> str:
     )
 
 
-def inputs_that_matter(comparison: Comparison) -> str:
+def _inputs_that_matter(comparison: Comparison) -> str:
     """Describe which inputs matter most for predictions of held-out rows, and how
     much.
     """
@@ -906,7 +906,7 @@ def inputs_that_matter(comparison: Comparison) -> str:
     )
 
 
-def more_rows(comparison: Comparison) -> str:
+def _more_rows(comparison: Comparison) -> str:
     """Describe whether twice the rows made predictions better."""
     learning = comparison.details.learning if comparison.details else {}
     if comparison.details is None or len(learning) < 2:

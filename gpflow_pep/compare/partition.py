@@ -53,7 +53,7 @@ _EXPLAINED = 0.5
 _ALIKE = 0.3
 
 
-def equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
+def _equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
     """Count the distinct rows in the order of their first occurrence, and return the
     number of each row, [N].
     """
@@ -88,7 +88,7 @@ def clean_for(
         texts = _unused_columns(
             table, data, settings, command or "gpflow-pep compare ..."
         )
-        data = note_equal_inputs(
+        data = _note_equal_inputs(
             data._replace(warnings=[*data.warnings, *texts]), settings
         )
     else:
@@ -354,9 +354,9 @@ def _explains(values: "pd.Series[Any]", y: "pd.Series[Any]") -> bool:
     )
 
 
-def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
+def _note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
     """Add a note on rows with the same inputs, if there are any."""
-    groups = equal_inputs(data.X)
+    groups = _equal_inputs(data.X)
     repeated = np.bincount(groups)[groups] > 1
     if not repeated.any():
         return data
@@ -406,7 +406,7 @@ def parts_of(
         return
     classes = data.kind == "classes"
     every = np.arange(len(data.X))
-    groups = equal_inputs(data.X) if settings.together else every
+    groups = _equal_inputs(data.X) if settings.together else every
     if data.blocks is not None:
         groups = pd.factorize(data.blocks)[0]
     elif not _are_enough(data, groups, settings):

@@ -85,7 +85,7 @@ def write_report(
     write("metrics.csv", summarise(comparison).to_csv())
     drawn: dict[str, list[bytes]] = {}
     if comparison.best is not None:
-        predictions = by_row(comparison.held_out_of_best)
+        predictions = _by_row(comparison.held_out_of_best)
         write("predictions.csv", as_cells(predictions).to_csv(index_label="row"))
         if figures:
             with warnings_named(f"{comparison.best}, pictures"):
@@ -124,7 +124,7 @@ def _write_model(directory: Path, comparison: Comparison, command: str) -> list[
     return written
 
 
-def by_row(held_out: pd.DataFrame) -> pd.DataFrame:
+def _by_row(held_out: pd.DataFrame) -> pd.DataFrame:
     """Put the predictions of several targets side by side, in one row for each held-out
     row.
     """

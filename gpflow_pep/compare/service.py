@@ -233,7 +233,7 @@ def scored_rows(model: Any, table: pd.DataFrame, targets: Sequence[str]) -> Any:
     conventions = prepared(model, table).encoder.conventions
     if hasattr(model, "classes_"):
         (name,) = targets
-        labels = known_labels(table, name, model.classes_, conventions)
+        labels = _known_labels(table, name, model.classes_, conventions)
         rows = labels >= 0
         if not rows.any():
             return {}
@@ -246,7 +246,7 @@ def scored_rows(model: Any, table: pd.DataFrame, targets: Sequence[str]) -> Any:
     return _predicted_numbers(ready, numbers[rows], targets)
 
 
-def known_labels(
+def _known_labels(
     table: pd.DataFrame,
     name: str,
     classes: Sequence[Any],

@@ -43,7 +43,7 @@ from gpflow_pep.compare import (
     read_table,
     report,
 )
-from gpflow_pep.compare.findings import ranking
+from gpflow_pep.compare.findings import _ranking as ranking
 from gpflow_pep.compare.folder import FOLDERS, MANIFEST, NAMES, UNFINISHED, list_files
 from gpflow_pep.compare.predicting import as_cells
 from gpflow_pep.compare.process import LOG_LEVEL, loading_tensorflow

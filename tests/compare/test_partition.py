@@ -16,12 +16,12 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from gpflow_pep.compare import Cleaned, Comparison, Fit, Settings, clean, compare
 from gpflow_pep.compare.candidates import DEFAULT, make_candidates
-from gpflow_pep.compare.findings import quality
+from gpflow_pep.compare.findings import _quality as quality
 from gpflow_pep.compare.page import model_card, page
+from gpflow_pep.compare.partition import _equal_inputs as equal_inputs
+from gpflow_pep.compare.partition import _note_equal_inputs as note_equal_inputs
 from gpflow_pep.compare.partition import (
     clean_for,
-    equal_inputs,
-    note_equal_inputs,
     parts_of,
 )
 from gpflow_pep.compare.terminal import legend

@@ -19,13 +19,11 @@ from sklearn.dummy import DummyRegressor
 
 from gpflow_pep.compare import Comparison, clean, compare, predict_table, summarise
 from gpflow_pep.compare.candidates import WithSpread
-from gpflow_pep.compare.findings import (
-    explained,
-    given_others,
-    quality,
-    together_or_separate,
-)
-from gpflow_pep.compare.report import by_row
+from gpflow_pep.compare.findings import _explained as explained
+from gpflow_pep.compare.findings import _given_others as given_others
+from gpflow_pep.compare.findings import _quality as quality
+from gpflow_pep.compare.findings import _together_or_separate as together_or_separate
+from gpflow_pep.compare.report import _by_row as by_row
 from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.scores import difference_over_parts, scores
 from gpflow_pep.compare.terminal import drawn, word_tables
