@@ -3,11 +3,13 @@
 import bz2
 import datetime
 import gzip
+import io
 import lzma
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ from cases import readers
 from cases.readers import FRAME, TEXT, WAYS, check_that_it_reads_back, frames, zipped
 from hypothesis import HealthCheck, given, settings
 
+from gpflow_pep.compare.predicting import read_as_in_training
 from gpflow_pep.tables import conventions
+from gpflow_pep.tables.conventions import Conventions
 from gpflow_pep.tables.reading import read_table
 
 
@@ -89,6 +93,21 @@ def test_latin_letters_and_missing_words(read: Any) -> None:
     assert found.attrs == {"sep": ";", "decimal": ",", "encoding": "cp1252"}
     assert list(found.columns) == ["größe", "farbe"] and found["farbe"][0] == "weiß"
     assert list(found.isna().sum()) == [2, 1]  # among words - may be one
+
+
+def test_standard_input_is_read_again_in_the_encoding_of_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = "town;x\nKöln;1\nBonn;2\n".encode("cp437")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    frame = read_table("-")
+    assert frame.attrs["encoding"] == "cp1252" and frame["town"][0] != "Köln"
+    model = SimpleNamespace(conventions=Conventions(encoding="cp437"))
+    options = {"sheet": None, "encoding": None}
+    again = read_as_in_training(model, Path("-"), frame, options)
+    assert again["town"][0] == "Köln"
+    options["encoding"] = "cp1252"
+    assert read_as_in_training(model, Path("-"), frame, options) is frame
 
 
 @pytest.mark.parametrize(
