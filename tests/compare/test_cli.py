@@ -515,7 +515,7 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("--alphas 0,half", "'--alphas': 'half' is not a valid float"),
         ("--alphas 0,1.5", "'--alphas': 1.5 is not in the range 0<=x<=1"),
         ("--folds 1", "'--folds': 1 is not in the range"),
-        ("--folds 3 --splits 2", "expected one of them: folds hold out every row once"),
+        ("--folds 3 --splits 2", "folds: got 3 and splits=2, expected one of them"),
         ("--test-fraction 1", "'--test-fraction': 1.0 is not in the range"),
         ("--minutes 0", "'--minutes': 0.0 is not in the range"),
         ("--out {data}", "is a file"),

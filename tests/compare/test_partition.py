@@ -347,7 +347,7 @@ LATE = {
         (
             {"time_column": "day", "horizon": 3, "test_fraction": 0.2},
             {},
-            "horizon: got 3 and a test_fraction of 0.2, expected one of them",
+            "horizon: got 3 and test_fraction=0.2, expected one of them",
         ),
         (
             {"time_column": "day", "test_fraction": 0.999},

@@ -63,13 +63,13 @@ from gpflow_pep.tables.cleaning import clean
         ),
         (
             {"folds": 5, "test_fraction": 0.2},
-            "or a test fraction",
+            "and test_fraction=0.2",
             "one of",
             "Leave one out",
         ),
         (
             {"time_column": "a", "group_column": "b"},
-            "'a' and a group_c",
+            "'a' and group_c",
             "one of",
             "Leave one",
         ),
