@@ -20,6 +20,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
 from ..engine.refusals import counted
+from ..tables.notes import first_of
 from ..tables.numbers import LIMIT
 from .figures import pictures
 from .findings import findings, named
@@ -28,9 +29,10 @@ from .scores import class_report
 from .terminal import KEY, score_line, word_tables
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
-#: The largest numbers of inputs on the page, of the rows that were predicted worst, and
-#: of their inputs.
+#: The largest numbers of inputs on the page, of texts of an input, of the rows that
+#: were predicted worst, and of their inputs.
 MAX_INPUTS = 100
+MOST_TEXTS = 5
 MOST_WORST = 8
 WORST_INPUTS = 4
 #: The headings of columns of predictions on the page.
@@ -181,10 +183,8 @@ def _described_column(column: "pd.Series[object]") -> list[str]:
         values = f"{column.min():%Y-%m-%d} to {column.max():%Y-%m-%d}"
     else:
         counts = column.value_counts()
-        values = ", ".join(
-            f"{value} ({count})" for value, count in counts.head(5).items()
-        )
-        values += ", …" if len(counts) > 5 else ""
+        texts = [f"{value} ({count})" for value, count in counts.items()]
+        values = first_of(texts, MOST_TEXTS)
     return [str(column.name), values, str(int(column.isna().sum()))]
 
 
