@@ -391,9 +391,11 @@ def _of_numbers(
     means = _mean_scores(fits)
     share = f"its 90% intervals contain {means['coverage']:.0%} of the targets."
     error = ""
-    variance = "of the variance of " + "the logarithm of " * logarithms
+    variance = "of the variance of"
+    if logarithms:
+        variance += " the logarithm of"
     shares = [
-        f"{max(s, 0.0):.0%} {variance}'{name}'"
+        f"{max(s, 0.0):.0%} {variance} '{name}'"
         for name, s in _explained_of(comparison, table).items()
     ]
     if logarithms:

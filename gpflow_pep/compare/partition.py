@@ -414,7 +414,7 @@ def parts_of(
     _, firsts = np.unique(groups, return_index=True)
     by, group = ((groups,), "Group") if data.blocks is not None else ((), "")
     rows = every if by else firsts
-    stratified = "Stratified" * classes
+    stratified = "Stratified" if classes else ""
     name = (
         f"{stratified}{group}KFold"
         if kind == "fold"
