@@ -2,8 +2,8 @@
 report.
 
 Names are imported when they are first used, so that the help of the command line does
-not wait for TensorFlow. If they load TensorFlow, its messages about the machine do not
-appear, as with the command.
+not wait for TensorFlow. TensorFlow's messages about the machine do not appear then, as
+with the command.
 """
 
 import sys
@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from ..engine.refusals import imported_when_used
+from .process import silent_stderr
 
 if TYPE_CHECKING:
     from ..tables.cleaning import Cleaned as Cleaned
@@ -37,18 +38,13 @@ _HOMES = {
         "write_report": ".report",
     },
 }
-#: The modules that load TensorFlow.
-_WITH_TENSORFLOW = (".findings", ".report", ".run", ".schedule", ".trials")
 __all__ = sorted(_HOMES)
 _imported = imported_when_used(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    loads = _HOMES.get(name) in _WITH_TENSORFLOW and "tensorflow" not in sys.modules
-    if not loads:
+    if "tensorflow" in sys.modules:
         return _imported(name)
-    from .process import silent_stderr
-
     with silent_stderr():
         return _imported(name)
 

@@ -20,7 +20,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, RidgeCV
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -63,32 +63,26 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
     :param regressor: The regressor, which is copied. Held-out rows choose the number of
         boosted trees.
-    :param held_out: The fraction of the rows on which the deviation or the multiple is
-        estimated, with a copy that is trained on the other rows. ``fit`` can be given
-        these rows instead. With 0, both are estimated on all rows with the regressor
-        that is trained on all rows.
     :param counts: Whether targets are counts, with negative binomial distributions.
     """
 
-    def __init__(
-        self, regressor: Any, held_out: float = 0.2, counts: bool = False
-    ) -> None:
+    def __init__(self, regressor: Any, counts: bool = False) -> None:
         self.regressor = regressor
-        self.held_out = held_out
         self.counts = counts
 
     def fit(self, X: Any, y: Any, held_out: Any = None) -> "WithSpread":
         """Train on rows.
 
-        :param held_out: The rows to hold out, as booleans [N]; None holds out random
-            rows.
+        :param held_out: The rows, as booleans [N], on which the deviation or the
+            multiple is estimated, with a copy that is trained on the other rows. With
+            None both are estimated on the training rows.
         """
         y = _without_limits(y)[0]
         regressor = clone(self.regressor)
-        if self.held_out:
+        if held_out is not None:
             true, mean = self._predict_held_out(regressor, X, y, held_out)
         self.regressor_ = regressor.fit(X, y)
-        if not self.held_out:
+        if held_out is None:
             true = y
             mean = self.regressor_.predict(X)
         square = float(np.mean((true - mean) ** 2))
@@ -107,10 +101,6 @@ class WithSpread(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         """Return the targets of held-out rows and their predictions, and set the number
         of trees of the regressor.
         """
-        if held_out is None:
-            rows = np.arange(len(y))
-            _, test = train_test_split(rows, test_size=self.held_out, random_state=0)
-            held_out = np.isin(rows, test)
         copy = clone(regressor).fit(X[~held_out], y[~held_out])
         true = y[held_out]
         rows = X[held_out]
@@ -175,7 +165,7 @@ class _AllRows(gpflow.base.Module):
         return self.model.training_loss(self.data)
 
 
-class SingleSVGP(SingleClassifier):
+class _SingleSVGP(SingleClassifier):
     """GPflow's ``SVGP`` on all rows at once.
 
     With three classes or more the likelihood is RobustMax, as in "noisy_multiclass",
@@ -207,7 +197,7 @@ class WholeSVGP(PEPClassifier):
     stopping rule.
     """
 
-    single_model = SingleSVGP
+    single_model = _SingleSVGP
 
 
 def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
@@ -227,13 +217,13 @@ def _baselines_of_numbers(data: Cleaned, settings: Settings) -> dict[str, Any]:
     scaled = make_pipeline(StandardScaler(), linear)
     trees = HistGradientBoostingRegressor(loss=loss, **_tree_options(data, settings))
     baselines: dict[str, Any] = {
-        TRIVIAL["numbers"]: WithSpread(DummyRegressor(), 0.0, counts),
-        name: WithSpread(scaled, counts=counts),
-        TREES: WithSpread(trees, counts=counts),
+        TRIVIAL["numbers"]: WithSpread(DummyRegressor(), counts),
+        name: WithSpread(scaled, counts),
+        TREES: WithSpread(trees, counts),
     }
     if settings.time_column is not None:
         for past, regressor in _past_values(data).items():
-            baselines[past] = WithSpread(regressor, counts=counts)
+            baselines[past] = WithSpread(regressor, counts)
     if settings.likelihood in GAUSSIAN and len(data.X) <= EXACT_ROWS:
         options = _options(settings)
         baselines["exact GP"] = PEPRegressor(
@@ -297,12 +287,11 @@ def label_of(name: str) -> str:
     return name.partition(" (")[2].rstrip(")")
 
 
-def holds_rows_out(estimator: Any) -> bool:
-    """Whether ``fit`` of a candidate has an argument for rows to hold out."""
+def holds_rows_out(name: str, estimator: Any) -> bool:
+    """Whether a candidate holds out training rows, which ``fit`` then gets."""
     inner = getattr(estimator, "estimator", estimator)
-    if isinstance(inner, WithSpread):
-        return inner.held_out > 0.0
-    return isinstance(inner, StoppedTrees)
+    is_trivial = name in TRIVIAL.values()
+    return not is_trivial and isinstance(inner, (WithSpread, StoppedTrees))
 
 
 def is_choice(name: str) -> bool:
@@ -310,7 +299,7 @@ def is_choice(name: str) -> bool:
     return name.split()[0] in (DEFAULT, SINGLE)
 
 
-def is_skewed(data: Cleaned, settings: Settings) -> bool:
+def _is_skewed(data: Cleaned, settings: Settings) -> bool:
     """Whether the user did not set a likelihood, and logarithms of the targets are less
     skewed.
     """
@@ -359,7 +348,7 @@ def _defaults(data: Cleaned, settings: Settings) -> dict[str, tuple[float, Any]]
         options["near_rows"] = 0
     kind = _estimator(data)
     defaults = {DEFAULT: (np.nan, kind(**options))}
-    if is_skewed(data, settings):
+    if _is_skewed(data, settings):
         logarithms = kind(**options, likelihood=LOGARITHMS)
         defaults[name_of(DEFAULT, LOGARITHMS)] = np.nan, logarithms
     return defaults

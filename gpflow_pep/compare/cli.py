@@ -4,7 +4,6 @@ Options, the table and the folder are checked first. Modules that need TensorFlo
 imported after that, so that help and error messages appear at once.
 """
 
-import csv
 import os
 import shlex
 import sys
@@ -24,7 +23,7 @@ from rich.progress import Progress as ProgressBar
 
 from .. import __version__
 from ..engine.files import SCORER, atomic_write, only_writer, path_of
-from ..engine.refusals import counted, refusal, with_suggestion
+from ..engine.refusals import counted, refusal
 from .process import (
     MAX_JOBS,
     MOST_ROWS,
@@ -34,7 +33,7 @@ from .process import (
     loading_tensorflow,
     make_streams_writable,
 )
-from .settings import DATES, TASKS, Settings, flags_of
+from .settings import DATES, NAMES, TASKS, Settings, flags_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,15 +207,7 @@ def _read(
     notes = [f"Note: {note}" for note in cleaned.notes]
     for line in (*notes, *(f"Warning: {warning}" for warning in cleaned.warnings)):
         click.echo(line, err=True)
-    size = f"{counted(cleaned.X.shape[1], 'input')}, {len(cleaned.X)} rows"
-    for place, column in enumerate(cleaned.targets, 1):
-        kind = "a number"
-        if cleaned.kind == "classes":
-            kind = f"one of {column.nunique()} classes"
-        line = f"Target '{column.name}': {kind}."
-        if place == len(cleaned.targets):
-            line += f" {size}."
-        click.echo(line, err=True)
+    click.echo(f"{cleaned.title}.", err=True)
     return cleaned
 
 
@@ -229,7 +220,6 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
 
     errors = Console(stderr=True)
     fits: list[Fit] = []
-    seen: list[Progress] = []
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)
         (out / UNFINISHED).unlink(missing_ok=True)  # from an earlier run
@@ -246,21 +236,13 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
                         warnings.warn(
                             f"Scores cannot be written: {error}.", stacklevel=1
                         )
-                seen.append(progress._replace(total=progress.total + 1))
-                show(seen[-1])
+                show(progress)
 
             comparison = compare_table(cleaned, settings, after)
-            for last in seen[-1:]:
-                what = "pictures and the report"
-                show(
-                    last._replace(number=last.total, label=what, fit=None, is_fit=False)
-                )
-            try:
-                written = write_report(out, comparison, command=_command())
-            except BaseException:  # for example, the disk is full
-                _print_words(comparison)
-                raise
+        # First, because a report cannot be written if the disk is full.
         _print_words(comparison)
+        _announce("Drawing pictures and writing the report ...")
+        written = write_report(out, comparison, command=_command())
     click.echo("\n  ".join(["Wrote", *map(str, written)]))
     return comparison
 
@@ -294,17 +276,8 @@ def main(ctx: click.Context) -> None:
     ctx.with_resource(exit_on_signals())
 
 
-def _names(_: click.Context, __: click.Parameter, text: str) -> tuple[str, ...]:
-    return tuple(
-        filter(
-            None, map(str.strip, next(csv.reader([text], skipinitialspace=True), ()))
-        )
-    )
-
-
 def _names_option(flag: str, description: str, *name: str) -> Any:
-    options: Any = {"callback": _names, "metavar": "A,B,...", "default": ""}
-    return click.option(flag, *name, help=description, **options)
+    return click.option(flag, *name, type=NAMES, default=(), help=description)
 
 
 def _reading_options(command: Any) -> Any:
@@ -361,7 +334,7 @@ def _settings_options(command: Any) -> Any:
 )
 @click.option(
     "--task",
-    type=click.Choice(list(TASKS)),
+    type=click.Choice(TASKS),
     help=(
         "Kind of target: regression for a number, classification for a class. By"
         " default the target is a class if it is text, or true and false, or has two"
@@ -574,15 +547,14 @@ def predict(
 
     with _bad_input():
         frame = read_table(data, **reading)
-        if "sheet" not in frame.attrs:  # another sheet may be read later
-            _check_kept(data, frame, kept_columns)
         _check_output(out, data)
         version = version_of(model)
+    from ..tables.encodings import check_names
     from .predicting import as_cells, predict_table
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
         loaded, frame = _load_for(model, data, frame, reading)
-        _check_kept(data, frame, kept_columns)
+        check_names("--keep", kept_columns, frame.columns, "columns of DATA")
         predictions = predict_table(loaded, frame)
         for place, name in enumerate(kept_columns):
             predictions.insert(place, name, frame[name].to_numpy())
@@ -640,7 +612,6 @@ def score(model: Path, data: Path, **reading: Any) -> None:
 def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> None:
     """Print the scores of each target beside the promised scores, and a verdict."""
     from .service import Score, scored_rows, scores_of_rows, sentence, verdicts
-    from .service import with_error as shown
 
     if not promised:
         click.echo(
@@ -661,13 +632,8 @@ def _print_scores(model: Any, frame: "pd.DataFrame", promised: list[Any]) -> Non
         expected = {key: Score(*values) for key, values in entry["scores"].items()}
         compared = verdicts(kind, scores_of_rows(tables[name]), expected)
         cells = [
-            [
-                metric.heading,
-                shown(metric, found),
-                shown(metric, before),
-                word,
-            ]
-            for metric, found, before, word in compared
+            [v.metric.heading, v.in_words(v.found), v.in_words(v.promised), v.word]
+            for v in compared
         ]
         rows = f"'{name}' in {counted(len(tables[name]), 'row')}"
         _print_table(f"Scores of {rows}", ["", "here", "promised", ""], cells)
@@ -725,15 +691,6 @@ def _load_for(
     for warning in frame.attrs.get("warnings", ()):
         click.echo(f"Warning: {warning}", err=True)
     return loaded, frame
-
-
-def _check_kept(data: Path, frame: Any, names: tuple[str, ...]) -> None:
-    """Refuse columns to keep that a table does not have."""
-    for name in names:
-        if name not in frame:
-            got = f"{name!r}, which is not a column of {data}"
-            remedy = with_suggestion("Correct --keep.", [name], frame.columns)
-            raise refusal("--keep", got, "columns of DATA", remedy)
 
 
 def _check_output(out: Path, data: Path) -> None:

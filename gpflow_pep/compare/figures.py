@@ -18,7 +18,7 @@ from ..plotting.regression import FEW
 from .findings import named, summarise
 from .folder import MOST_TARGETS
 from .forecasts import draw_forecast, latest_forecasts
-from .losses import Difference, Metric, without_limits
+from .losses import Difference, Metric, by_target, without_limits
 from .predicting import predictions
 from .run import Comparison
 from .scores import class_indices, difference_over_rows, scores
@@ -204,14 +204,13 @@ def _of_numbers(comparison: Comparison) -> dict[str, Picture]:
     """Make the pictures of numbers: predictions of each target, and if there is one
     target, the histogram and the fit along a single input.
     """
-    table = without_limits(comparison.held_out[str(comparison.best)])
-    targets = comparison.data.targets
+    table = without_limits(comparison.held_out_of_best)
     found = {}
-    for place, y in enumerate(targets[:MOST_TARGETS], start=1):
-        rows = table if len(targets) == 1 else table[table["target"] == y.name]
+    tables = by_target(table, comparison.data.target_names)
+    for place, target in enumerate(list(tables)[:MOST_TARGETS], start=1):
         name = "predictions" if place == 1 else f"predictions_{place}"
-        found[name] = _of_predictions(comparison, str(y.name), rows)
-    if len(targets) > 1:
+        found[name] = _of_predictions(comparison, target, tables[target])
+    if len(tables) > 1:
         return found
     if "pit" in table:
         found["histogram"] = _of_histogram(table["pit"])
@@ -301,7 +300,7 @@ def _draw_fit(comparison: Comparison, axes: "Axes") -> None:
 
 def _of_classes(comparison: Comparison) -> dict[str, Picture]:
     """Make the pictures of classes: calibration and confusion."""
-    table = comparison.held_out[str(comparison.best)]
+    table = comparison.held_out_of_best
     part = comparison.settings.parts()
     return {
         "reliability": Picture(

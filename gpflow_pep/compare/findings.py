@@ -4,6 +4,7 @@ The terminal, the report and the card of the model show the same findings. Most 
 have a condition, and a sentence that is shown if the condition holds.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
@@ -23,6 +24,7 @@ from .losses import (
     RELATIVE,
     Difference,
     Metric,
+    by_target,
     in_full,
     inside,
     without_limits,
@@ -154,12 +156,11 @@ def _beside_saved(comparison: Comparison, name: str) -> tuple[Difference, str]:
 def _scores_of_targets(comparison: Comparison, name: str) -> dict[str, object]:
     """Average the scores of each of several targets over parts, in its own units."""
     row: dict[str, object] = {}
-    table = comparison.held_out[name]
-    for y in comparison.data.targets:
-        rows = table[table["target"] == y.name].drop(columns="target")
+    tables = by_target(comparison.held_out[name], comparison.data.target_names)
+    for target, rows in tables.items():
         parts = [of_rows.scores(part) for _, part in rows.groupby("part")]
         means = pd.DataFrame(parts).mean()
-        row |= {f"{m.name}({y.name})": means[m.name] for m in comparison.metrics}
+        row |= {f"{m.name}({target})": means[m.name] for m in comparison.metrics}
     return row
 
 
@@ -209,7 +210,7 @@ def _unstable_part(fits: Sequence[Fit]) -> Fit | None:
     return worst if worst.scores["nlpd"] > least else None
 
 
-def gain_over_trivial(
+def _gain_over_trivial(
     comparison: Comparison, name: str
 ) -> tuple[float, float, str, str]:
     """Compare a model with the mean, or the frequencies of the classes.
@@ -265,14 +266,14 @@ def findings(comparison: Comparison) -> list[tuple[str, str]]:
     results = ["No model could be trained in every part; see the messages."]
     advice = []
     if comparison.best is not None:
-        results = [quality(comparison), ranking(comparison)]
+        results = [_quality(comparison), _ranking(comparison)]
         advise = (
-            more_parts,
-            together_or_separate,
-            given_others,
-            counts,
-            inputs_that_matter,
-            more_rows,
+            _more_parts,
+            _together_or_separate,
+            _given_others,
+            _counts,
+            _inputs_that_matter,
+            _more_rows,
         )
         advice = [find(comparison) for find in advise]
     warn = (_of_fits, _of_warnings, _too_good, _of_models)
@@ -324,16 +325,12 @@ def _change(metric: Metric, change: Difference) -> str:
     return f"{size} {'better' if change.mean < 0.0 else 'worse'}{within}"
 
 
-def _held_out(comparison: Comparison) -> pd.DataFrame:
-    return comparison.held_out[str(comparison.best)]
-
-
-def quality(comparison: Comparison) -> str:
+def _quality(comparison: Comparison) -> str:
     """Describe how good the saved model's held-out predictions are, and what to use
     them for. If rows are held out in windows, the latest window comes first, because it
     is like a forecast by the saved model, and then all windows.
     """
-    table = _held_out(comparison)
+    table = comparison.held_out_of_best
     if without_limits(table).empty:
         return ""
     sentences = _of_classes if comparison.data.kind == "classes" else _of_numbers
@@ -343,21 +340,21 @@ def quality(comparison: Comparison) -> str:
     latest = without_limits(latest_rows(comparison))
     if comparison.settings.time_column is None or latest.empty:
         text = f"On {rows}, {model} {sentences(comparison, table, fits)}"
-        return f"{text} {usable_for(comparison)}"
+        return f"{text} {_usable_for(comparison)}"
     of_latest = [fit for fit in fits if fit.part == latest["part"].min()]
     text = f"Trained on all rows before {_began(comparison)}, {model}"
     text += f" {sentences(comparison, latest, of_latest)}"
     if len(fits) > 1:
         text += f" On {rows} (all {len(fits)} windows) it"
         text += f" {sentences(comparison, table, fits)}"
-    return f"{text} {usable_for(comparison)}"
+    return f"{text} {_usable_for(comparison)}"
 
 
 def latest_rows(comparison: Comparison) -> pd.DataFrame:
     """Return the held-out rows of the saved model, with windows only of the latest
     one.
     """
-    table = _held_out(comparison)
+    table = comparison.held_out_of_best
     is_in_windows = comparison.settings.time_column is not None
     return table[table["part"] == table["part"].min()] if is_in_windows else table
 
@@ -394,9 +391,11 @@ def _of_numbers(
     means = _mean_scores(fits)
     share = f"its 90% intervals contain {means['coverage']:.0%} of the targets."
     error = ""
-    variance = "of the variance of " + "the logarithm of " * logarithms
+    variance = "of the variance of"
+    if logarithms:
+        variance += " the logarithm of"
     shares = [
-        f"{max(s, 0.0):.0%} {variance}'{name}'"
+        f"{max(s, 0.0):.0%} {variance} '{name}'"
         for name, s in _explained_of(comparison, table).items()
     ]
     if logarithms:
@@ -410,27 +409,22 @@ def _of_numbers(
     return f"explains {_list(shares)}; {error}{share}"
 
 
-def explained(comparison: Comparison) -> dict[str, float]:
+def _explained(comparison: Comparison) -> dict[str, float]:
     """Compute the fraction of the variance of each target that the saved model
     explains.
     """
-    return _explained_of(comparison, without_limits(_held_out(comparison)))
+    return _explained_of(comparison, without_limits(comparison.held_out_of_best))
 
 
 def _explained_of(comparison: Comparison, table: pd.DataFrame) -> dict[str, float]:
     if comparison.likelihood == LOGARITHMS:
         table = table.assign(true=np.log(table["true"]), mean=np.log(table["median"]))
-    names = table.get(
-        "target", pd.Series(str(comparison.data.targets[0].name), table.index)
-    )
-    pairs = {
-        name: (part["true"], part["mean"])
-        for name, part in table.groupby(names, sort=False)
-    }
-    return {
-        n: float(r2_score(*pair)) if len(pair[0]) > 1 else np.nan
-        for n, pair in pairs.items()
-    }
+    shares = {}
+    for name, rows in by_target(table, comparison.data.target_names).items():
+        if len(rows):
+            known = len(rows) > 1
+            shares[name] = r2_score(rows["true"], rows["mean"]) if known else np.nan
+    return shares
 
 
 def _of_classes(
@@ -452,7 +446,7 @@ def _of_classes(
     return text
 
 
-def usable_for(comparison: Comparison) -> str:
+def _usable_for(comparison: Comparison) -> str:
     """Describe what the saved model's predictions can be used for, by the first
     sentence that holds.
     """
@@ -460,11 +454,11 @@ def usable_for(comparison: Comparison) -> str:
         return ended
     if any(_too_good(comparison)):
         return "Read the warning about these scores before you use it."
-    gain, smaller, use, _ = gain_over_trivial(comparison, str(comparison.best))
+    gain, smaller, use, _ = _gain_over_trivial(comparison, str(comparison.best))
     if gain < LEAST_GAIN and smaller < LEAST_SMALLER:
         return "Do not use it: it predicts no better than a constant."
     kind = comparison.data.kind
-    better = better_at_errors(comparison)
+    better = _better_at_errors(comparison)
     if gain < LEAST_GAIN:
         sentences = [
             f"Use its {use} but not its {DENSITIES[kind]}: the {DENSITIES[kind]} of a"
@@ -526,10 +520,10 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     """
     has_medians = comparison.likelihood == LOGARITHMS
     centre = "medians" if has_medians else "means"
-    wrong = width_of_intervals(comparison)
+    wrong = _width_of_intervals(comparison)
     shares = pd.DataFrame(
         _explained_of(comparison, without_limits(rows))
-        for rows in (latest_rows(comparison), _held_out(comparison))
+        for rows in (latest_rows(comparison), comparison.held_out_of_best)
     )
     unknown = [f"'{name}'" for name in shares if (shares[name] <= 0.0).any()]
     good = []
@@ -550,7 +544,7 @@ def _use_of_numbers(comparison: Comparison, better: str) -> list[str]:
     return sentences
 
 
-def better_at_errors(comparison: Comparison) -> str:
+def _better_at_errors(comparison: Comparison) -> str:
     """Return the baseline with the smallest error, if this error is clearly smaller
     than the error of the saved model.
     """
@@ -568,7 +562,7 @@ def better_at_errors(comparison: Comparison) -> str:
     return f"{least} ({metric.heading} {shown})" if far else ""
 
 
-def width_of_intervals(comparison: Comparison) -> str:
+def _width_of_intervals(comparison: Comparison) -> str:
     """Describe whether intervals of numbers are too narrow or too wide by more than
     chance. If rows are held out in windows, the latest window comes first, because it
     has the most training rows, and then all windows together.
@@ -580,7 +574,7 @@ def width_of_intervals(comparison: Comparison) -> str:
         exact = comparison.likelihood in GAUSSIAN and comparison.data.blocks is None
         remedy = ", which predict_interval(calibrate='folds') corrects" if exact else ""
         return f"{wrong}{remedy}"
-    hits = inside(_held_out(comparison))
+    hits = inside(comparison.held_out_of_best)
     wrong = _width_on(hits)
     word = comparison.settings.parts()[0]
     share = f"they contain {hits.mean():.0%} of the targets of all {word}s"
@@ -603,7 +597,7 @@ def _missed(comparison: Comparison) -> str:
     """List the classes with more wrong than right predictions of the saved model, with
     counts.
     """
-    table = of_rows.class_report(_held_out(comparison))
+    table = of_rows.class_report(comparison.held_out_of_best)
     table = table[(table["rows"] >= FEWEST_OF_CLASS) & (table["recall"] < 0.5)]
     shares = zip(table.index, table["recall"] * table["rows"], table["rows"])
     return _list(
@@ -611,7 +605,7 @@ def _missed(comparison: Comparison) -> str:
     )
 
 
-def ranking(comparison: Comparison) -> str:
+def _ranking(comparison: Comparison) -> str:
     """Describe which model has the best score, which is saved, and which are about as
     good.
     """
@@ -631,7 +625,9 @@ def ranking(comparison: Comparison) -> str:
             " saved"
         )
     if best != DEFAULT and DEFAULT in comparison.losses:
-        text += _why_saved(comparison, way, lowest)
+        if lowest == best:
+            text += ", and is saved"
+        text += f" because {_why_saved(comparison, way)}"
     if behind := [
         str(n) for n in table.index[table["verdict"] == AS_GOOD] if n != lowest
     ]:
@@ -644,39 +640,26 @@ def ranking(comparison: Comparison) -> str:
     return f"{text}. {_sentence(_they_are(better))} clearly better on these rows."
 
 
-def _why_saved(comparison: Comparison, way: str, lowest: str) -> str:
+def _why_saved(comparison: Comparison, way: str) -> str:
     """Describe why a model is saved instead of the default.
 
     :param way: "below" or "above", whichever is better.
-    :param lowest: The model with the best score.
     """
     best = str(comparison.best)
-    metric = comparison.metrics[0]
     better = better_than_default(comparison)
     if not better:
-        how = f"{named(DEFAULT)} had too little time"
-        return f", and is saved because {how}" if lowest == best else f" because {how}"
-    if best not in better:
-        how = _how_default_is_worse(comparison, better[0])
-        if lowest == best:
-            return f", and is saved because {how}"
-        return f" because {how}, and it has the best {metric.heading} of the others"
-    change = comparison.difference(best, DEFAULT)
-    how = f"clearly {way} {named(DEFAULT)}"
-    if not change.clear:
-        by = in_full(-change.mean, metric.form)
-        how = f"{way} {named(DEFAULT)} in every window, by {by} on average"
-    if lowest == best:
-        return f", {how}, and is saved"
-    return f" because it is {how}"
-
-
-def _how_default_is_worse(comparison: Comparison, better: str) -> str:
-    """Describe that another model, which is not saved, is better than the default."""
-    how = "in every window"
-    if comparison.difference(better, DEFAULT).clear:
-        how = "clearly"
-    return f"{named(DEFAULT)} is {how} worse than {better}"
+        return f"{named(DEFAULT)} had too little time"
+    # If another model is better than the default, the best one is saved, even if its
+    # own difference is not clear.
+    reason = best if best in better else better[0]
+    change = comparison.difference(reason, DEFAULT)
+    if reason != best:
+        how = "clearly" if change.clear else "in every window"
+        return f"{named(DEFAULT)} is {how} worse than {reason}"
+    if change.clear:
+        return f"it is clearly {way} {named(DEFAULT)}"
+    by = in_full(-change.mean, comparison.metrics[0].form)
+    return f"it is {way} {named(DEFAULT)} in every window, by {by} on average"
 
 
 def _of_fits(comparison: Comparison) -> Iterator[str]:
@@ -696,33 +679,34 @@ def _of_fits(comparison: Comparison) -> Iterator[str]:
 
 def _of_bad_fits(comparison: Comparison) -> Iterator[str]:
     """Describe which fits of parts failed or did not converge, and why."""
-    bad = [
-        fit
-        for fit in comparison.fits
-        if (fit.failed or not fit.converged) and not fit.hardly_began
-    ]
-    for failed, why in dict.fromkeys((fit.failed, fit.message) for fit in bad):
-        models = [
-            fit.model for fit in bad if (fit.failed, fit.message) == (failed, why)
-        ]
-        names = tuple(dict.fromkeys(models))
-        fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
+    alike: defaultdict[tuple[bool, str], list[Fit]] = defaultdict(list)
+    for fit in comparison.fits:
+        if (fit.failed or not fit.converged) and not fit.hardly_began:
+            alike[fit.failed, fit.message].append(fit)
+    for (failed, why), fits in alike.items():
         how = f"failed: {why}" if failed else f"did not converge: {why}"
         if not failed and "time" in why:
             how += " More minutes may help."
-        yield f"{_list_models(names)}: {len(models)} of {fits} {how}"
+        names, count = _how_many(fits, comparison.fits)
+        yield f"{names}: {count} {how}"
+
+
+def _how_many(fits: Sequence[Fit], all_fits: Sequence[Fit]) -> tuple[str, str]:
+    """Name the models of some fits, and write how many of all fits of these models they
+    are.
+    """
+    names = list(dict.fromkeys(fit.model for fit in fits))
+    count = counted(sum(fit.model in names for fit in all_fits), "fit")
+    return _list_models(names), f"{len(fits)} of {count}"
 
 
 def _of_stopped_fits(comparison: Comparison) -> str:
     """Describe which models had too little time."""
-    stopped = [fit.model for fit in comparison.fits if fit.hardly_began]
-    names = tuple(dict.fromkeys(stopped))
-    fits = counted(sum(fit.model in names for fit in comparison.fits), "fit")
-    which = "these models are" if len(names) > 1 else "this model is"
+    stopped = [fit for fit in comparison.fits if fit.hardly_began]
+    names, count = _how_many(stopped, comparison.fits)
     return (
-        f"{_list_models(names)}: the time limit ended {len(stopped)} of {fits} before"
-        f" step {FEWEST_STEPS}, so the scores do not show how good {which}. Raise"
-        " --minutes."
+        f"{names}: {count} had no time for step {FEWEST_STEPS}, so the scores say"
+        " little. Raise --minutes."
     )
 
 
@@ -730,19 +714,16 @@ def _of_warnings(comparison: Comparison) -> Iterator[str]:
     """List the warnings of fits: each sentence once, with the models that it is
     about.
     """
-    kind, num_parts, _ = comparison.settings.parts()
     fits = [*comparison.fits, *([comparison.final] if comparison.final else [])]
-    for sentence in dict.fromkeys(text for fit in fits for text in fit.warnings):
-        about = [fit for fit in fits if sentence in fit.warnings]
-        names = list(dict.fromkeys(fit.model for fit in about))
-        if len(about) > 1:
-            of_them = [fit for fit in fits if fit.model in names]
-            where = f"{len(about)} of {counted(len(of_them), 'fit')}"
-        elif about[0].part:
-            where = f"{kind} {about[0].part} of {num_parts}"
-        else:
+    about: defaultdict[str, list[Fit]] = defaultdict(list)
+    for fit in fits:
+        for sentence in fit.warnings:
+            about[sentence].append(fit)
+    for sentence, warned in about.items():
+        names, where = _how_many(warned, fits)
+        if warned == [comparison.final]:
             where = "all rows"
-        yield f"{_list_models(names)}, {where}: {sentence}"
+        yield f"{names}, {where}: {sentence}"
 
 
 def _of_models(comparison: Comparison) -> Iterator[str]:
@@ -759,7 +740,7 @@ def _of_models(comparison: Comparison) -> Iterator[str]:
             median = np.median([fit.scores["nlpd"] for fit in fits])
             where = f"{part} {worst.part} and {median:.2f} in the median {part}"
             yield f"{named(name)} is unstable: the NLPD is {nlpd:.2f} in {where}."
-        gain, smaller, _, values = gain_over_trivial(comparison, name)
+        gain, smaller, _, values = _gain_over_trivial(comparison, name)
         size = f"{abs(gain):{'.3f' if abs(gain) < 10.0 else '.3g'}}"
         text = f"{named(name)} does not have a better NLPD than the baseline"
         text += f" '{TRIVIAL[kind]}' ({size} {'lower' if gain > 0.0 else 'higher'})"
@@ -776,7 +757,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
     """Warn if predictions are better than predictions of new rows will be, with the
     inputs that may be the cause.
     """
-    if comparison.best is None or without_limits(_held_out(comparison)).empty:
+    if comparison.best is None or without_limits(comparison.held_out_of_best).empty:
         return
     sizes = _sizes_of_inputs(comparison)
     least = TOO_GOOD
@@ -784,7 +765,7 @@ def _too_good(comparison: Comparison) -> Iterator[str]:
         least = GOOD_ALONE
     suspects = [str(name) for name in sizes.index[sizes > 0.1 * sizes.max()]]
     for share, what, computed in _shares_explained(comparison):
-        is_too_good = share > least and len(_held_out(comparison)) >= FEWEST_GOOD
+        is_too_good = share > least and len(comparison.held_out_of_best) >= FEWEST_GOOD
         if not computed and not is_too_good:
             continue
         most_named = MOST_SUSPECTS if share > TOO_GOOD else 1
@@ -811,19 +792,19 @@ def _shares_explained(comparison: Comparison) -> Iterator[tuple[float, str, list
     from which the target is computed.
     """
     if comparison.data.kind == "classes":
-        rows = _held_out(comparison)
+        rows = comparison.held_out_of_best
         constant = 1.0 - rows["true"].value_counts(normalize=True).iloc[0]
         wrong = (rows["predicted"] != rows["true"]).mean()
         share = 1.0 - wrong / max(constant, 1e-9)
         yield share, "errors of a constant are avoided", []
         return
-    shares = explained(comparison).values()
+    shares = _explained(comparison).values()
     for share, y in zip(shares, comparison.data.targets):
         what = f"variance of '{y.name}' is explained"
         yield share, what, formula(comparison.data.X, y)
 
 
-def more_parts(comparison: Comparison) -> str:
+def _more_parts(comparison: Comparison) -> str:
     """Describe how to tell models apart that a few parts do not tell apart."""
     word, wanted, _ = comparison.settings.parts()
     count = len({fit.part for fit in comparison.fits})
@@ -846,7 +827,7 @@ def more_parts(comparison: Comparison) -> str:
     )
 
 
-def together_or_separate(comparison: Comparison) -> str:
+def _together_or_separate(comparison: Comparison) -> str:
     """Describe whether it is better to model several targets together."""
     names = sorted(comparison.losses, key=comparison.losses.__getitem__)
     best = {is_separate(name): name for name in names[::-1] if name != DEFAULT}
@@ -863,7 +844,7 @@ def together_or_separate(comparison: Comparison) -> str:
     )
 
 
-def given_others(comparison: Comparison) -> str:
+def _given_others(comparison: Comparison) -> str:
     """Describe by how much errors are smaller if the other targets of a row are
     known.
     """
@@ -880,7 +861,7 @@ def given_others(comparison: Comparison) -> str:
     )
 
 
-def counts(comparison: Comparison) -> str:
+def _counts(comparison: Comparison) -> str:
     """Suggest likelihoods of counts if the targets are small whole numbers and the
     likelihood is Gaussian.
     """
@@ -894,8 +875,7 @@ def counts(comparison: Comparison) -> str:
         or (y % 1.0).any()
     ):
         return ""
-    names = [name for name in COUNTS if "zero" not in name or (y == 0.0).any()]
-    options = " or ".join(f"--likelihood {name}" for name in names)
+    options = " or ".join(f"--likelihood {name}" for name in COUNTS)
     return (
         f"The targets are counts, {y.min():g} to {y.max():g}: try {options}. Compare"
         " their errors with these, but not their NLPD, because they predict"
@@ -903,7 +883,7 @@ def counts(comparison: Comparison) -> str:
     )
 
 
-def inputs_that_matter(comparison: Comparison) -> str:
+def _inputs_that_matter(comparison: Comparison) -> str:
     """Describe which inputs matter most for predictions of held-out rows, and how
     much.
     """
@@ -928,7 +908,7 @@ def inputs_that_matter(comparison: Comparison) -> str:
     )
 
 
-def more_rows(comparison: Comparison) -> str:
+def _more_rows(comparison: Comparison) -> str:
     """Describe whether twice the rows made predictions better."""
     learning = comparison.details.learning if comparison.details else {}
     if comparison.details is None or len(learning) < 2:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from .. import plotting
 from ..plotting import canvas
+from .findings import latest_rows
 from .folder import MOST_SERIES
 from .losses import without_limits
 from .run import Comparison
@@ -43,8 +44,7 @@ def latest_forecasts(comparison: Comparison) -> list[Forecast]:
     :param comparison: A comparison of numbers with a time column and a saved model.
     """
     data = comparison.data
-    rows = comparison.held_out[str(comparison.best)]
-    rows = without_limits(rows[rows["part"] == rows["part"].min()])
+    rows = without_limits(latest_rows(comparison))
     series = series_of(data)
     if series is None:
         series = pd.Series("", index=data.X.index)

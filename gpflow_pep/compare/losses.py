@@ -2,6 +2,7 @@
 Without TensorFlow and scikit-learn, which ``gpflow-pep score`` does not load.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,6 +37,14 @@ class Metric(NamedTuple):
         is better.
         """
         return -value if self.higher_is_better else value
+
+
+def with_error(metric: Metric, value: float, error: float) -> str:
+    """Write a score, and its standard error if that is known."""
+    text = in_full(value, metric.form)
+    if np.isnan(error):
+        return text
+    return f"{text} ± {in_full(error, metric.form.replace('.4g', '.2g'))}"
 
 
 METRICS = {
@@ -106,6 +115,18 @@ def in_units_of_spread(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: table[name] / spread for name in columns})
 
 
+def by_target(table: pd.DataFrame, names: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """Split held-out rows by target. Rows of a single target have no column of its
+    name.
+
+    :param names: The names of the targets.
+    """
+    if len(names) == 1:
+        return {names[0]: table}
+    rows = {name: table[table["target"] == name] for name in names}
+    return {name: part.drop(columns="target") for name, part in rows.items()}
+
+
 def without_limits(table: pd.DataFrame) -> pd.DataFrame:
     """Leave out rows for which only a limit of the target is known."""
     return table[table[LIMIT] == 0.0] if LIMIT in table else table
@@ -143,7 +164,9 @@ def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
         table = in_units_of_spread(table) if "target" in table else table
         size: AnyNDArray = np.abs(table["true"].to_numpy() - table["mean"].to_numpy())
         if metric.name == "mape":
-            return size / table["true"].to_numpy()
+            true = table["true"].to_numpy()
+            # A relative error has no meaning if a target is not positive.
+            return size / np.where(np.all(true > 0.0), true, np.nan)
         return size**2 if metric.name == "rmse" else size
     if metric.name == "error":
         wrong = table["predicted"].astype(str) != table["true"].astype(str)
@@ -151,3 +174,13 @@ def row_losses(metric: Metric, table: pd.DataFrame) -> AnyNDArray | None:
     if metric.name == "coverage":
         return inside(table).to_numpy(dtype=np.float64)
     return None
+
+
+def mean_of(metric: Metric, losses: Any) -> float:
+    """Compute a metric from its values of rows, see :func:`row_losses`; NaN if there
+    are no rows.
+    """
+    if not len(losses):
+        return np.nan
+    mean = float(np.mean(losses))
+    return float(np.sqrt(mean)) if metric.name == "rmse" else mean

@@ -9,7 +9,7 @@ import datetime
 import platform
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -20,25 +20,24 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
 from ..engine.refusals import counted
+from ..tables.notes import first_of
 from ..tables.numbers import LIMIT
 from .figures import pictures
 from .findings import findings, named
 from .run import Comparison
 from .scores import class_report
-from .terminal import KEY, score_line, title, word_tables
+from .terminal import KEY, score_line, word_tables
 
 LIBRARIES = ("gpflow", "tensorflow", "scikit-learn", "pandas", "numpy", "scipy")
-#: The largest numbers of inputs on the page, of the rows that were predicted worst, and
-#: of their inputs.
+#: The largest numbers of inputs on the page, of texts of an input, of the rows that
+#: were predicted worst, and of their inputs.
 MAX_INPUTS = 100
+MOST_TEXTS = 5
 MOST_WORST = 8
 WORST_INPUTS = 4
-#: The words of a model's description before scores of left-out rows, and the words if
-#: these are the latest rows, as in the comparison.
-SCORES = "Mean log"
-LATEST_OUT = "all rows but the latest"
 #: The headings of columns of predictions on the page.
 WORST_COLUMNS = {
+    "row": "row",
     "target": "target",
     "true": "true",
     LIMIT: LIMIT,
@@ -46,6 +45,8 @@ WORST_COLUMNS = {
     "mean": "predicted mean",
     "lower_90": "90% interval from",
     "upper_90": "to",
+    "probability": "probability of the true class",
+    "log_density": "log density",
 }
 _ENVIRONMENT = Environment(
     loader=PackageLoader("gpflow_pep.compare", ""),
@@ -94,7 +95,6 @@ def page(
             *(_described_column(data.X[name]) for name in data.X.columns[:MAX_INPUTS]),
         ],
         settings=asdict(comparison.settings),
-        optimistic=_why_optimistic(comparison),
         model=str(folder / "model"),
         scorer=str(folder / "scorer") if (folder / "scorer").is_dir() else None,
         command=command,
@@ -135,32 +135,12 @@ def versions() -> list[str]:
     ]
 
 
-def _why_optimistic(comparison: Comparison) -> str:
-    """Describe why the scores in the description of the model are better than the
-    scores of the comparison; empty if they need not be, or if it has no scores.
-    """
-    blocks = comparison.data.blocks
-    summary = getattr(comparison.model and comparison.model[-1], "summary", str)()
-    if blocks is None or SCORES not in summary or LATEST_OUT in summary:
-        return ""
-    which = f"also from rows of the same '{blocks.name}'"
-    apart = f"rows of new values of '{blocks.name}'"
-    if comparison.settings.time_column is not None:
-        which = f"also from rows that are later by '{blocks.name}'"
-        apart = "later rows"
-    return (
-        "The scores in this box come from predicting each training row from all other"
-        f" training rows, {which}. The table of scores above comes from predicting"
-        f" {apart}, which is harder: trust the table."
-    )
-
-
 def _classes(comparison: Comparison) -> Iterator[list[str]]:
     """Return a row of cells for each class: the number of its held-out rows, recall and
     precision.
     """
     if comparison.data.kind == "classes" and comparison.best is not None:
-        for name, row in class_report(comparison.held_out[comparison.best]).iterrows():
+        for name, row in class_report(comparison.held_out_of_best).iterrows():
             recall, precision = (
                 f"{row[column]:.0%}" for column in ("recall", "precision")
             )
@@ -174,19 +154,17 @@ def _worst(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     """
     if comparison.best is None:
         return [], []
-    rows = comparison.held_out[comparison.best].nsmallest(MOST_WORST, "log_density")
-    columns: list[tuple[str, Iterable[object]]] = [("row", rows.index)]
-    for name, heading in WORST_COLUMNS.items():
-        if name in rows:
-            columns.append((heading, rows[name]))
+    rows = comparison.held_out_of_best.nsmallest(MOST_WORST, "log_density")
+    inputs = comparison.data.X.iloc[:, :WORST_INPUTS].loc[rows.index]
     if comparison.data.kind == "classes":
         # A table with a column for each class would be too wide.
-        columns.append(("probability of the true class", np.exp(rows["log_density"])))
-    columns.append(("log density", rows["log_density"]))
-    for name in comparison.data.X.columns[:WORST_INPUTS]:
-        columns.append((str(name), comparison.data.X.loc[rows.index, name]))
-    cells = [[_cell(value) for value in values] for _, values in columns]
-    return [heading for heading, _ in columns], [list(row) for row in zip(*cells)]
+        rows["probability"] = np.exp(rows["log_density"])
+    rows = rows.reset_index(names="row")
+    rows = rows[[name for name in WORST_COLUMNS if name in rows]]
+    table = pd.concat(
+        [rows.rename(columns=WORST_COLUMNS), inputs.reset_index(drop=True)], axis=1
+    )
+    return list(table.columns), table.map(_cell).to_numpy().tolist()
 
 
 def _cell(value: object) -> str:
@@ -205,10 +183,8 @@ def _described_column(column: "pd.Series[object]") -> list[str]:
         values = f"{column.min():%Y-%m-%d} to {column.max():%Y-%m-%d}"
     else:
         counts = column.value_counts()
-        values = ", ".join(
-            f"{value} ({count})" for value, count in counts.head(5).items()
-        )
-        values += ", …" if len(counts) > 5 else ""
+        texts = [f"{value} ({count})" for value, count in counts.items()]
+        values = first_of(texts, MOST_TEXTS)
     return [str(column.name), values, str(int(column.isna().sum()))]
 
 
@@ -219,6 +195,5 @@ _ENVIRONMENT.globals |= {
     "findings": findings,
     "named": named,
     "score_line": score_line,
-    "title": title,
     "versions": versions,
 }

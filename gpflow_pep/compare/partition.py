@@ -13,11 +13,11 @@ import numpy.typing as npt
 import pandas as pd
 from sklearn import model_selection
 
-from ..engine.refusals import counted, refusal, with_suggestion
+from ..engine.refusals import counted, refusal
 from ..tables.cleaning import Cleaned, clean
 from ..tables.conventions import MIN_ROWS
 from ..tables.dates import FORMS, as_month_with_point, may_be_months
-from ..tables.encodings import as_table, listed
+from ..tables.encodings import as_table, check_names, listed
 from ..tables.grades import order_of_labels, places_in
 from ..tables.readings import Reading
 from .settings import Settings
@@ -53,7 +53,7 @@ _EXPLAINED = 0.5
 _ALIKE = 0.3
 
 
-def equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
+def _equal_inputs(X: pd.DataFrame) -> npt.NDArray[np.int64]:
     """Count the distinct rows in the order of their first occurrence, and return the
     number of each row, [N].
     """
@@ -80,18 +80,15 @@ def clean_for(
         setting = "group_column"
         kinds = "text, dates or numbers"
         cleaning["drop"] = [*cleaning.get("drop", ()), name]
-    if name is not None and (
-        name not in table.columns or name in np.atleast_1d(target)
-    ):
-        expected = f"a column other than the target among {listed(table.columns)}"
-        remedy = with_suggestion("Check the name.", [name], table.columns)
-        raise refusal(setting, repr(name), expected, remedy)
+    if name is not None:
+        inputs = table.columns.difference(np.atleast_1d(target), sort=False)
+        check_names(setting, [name], inputs, "a column other than the target")
     data = clean(frame, target, **cleaning, limits=settings.likelihood == "tobit")
     if name is None:
         texts = _unused_columns(
             table, data, settings, command or "gpflow-pep compare ..."
         )
-        data = note_equal_inputs(
+        data = _note_equal_inputs(
             data._replace(warnings=[*data.warnings, *texts]), settings
         )
     else:
@@ -135,11 +132,8 @@ def _check_order(data: Cleaned, settings: Settings) -> None:
     classes = np.unique(data.y)
     if settings.order is not None:
         places_in(settings.order, classes)
-        foreign = [name for name in settings.order if name not in classes]
-        if foreign:
-            expected = f"classes of '{data.y.name}': {listed(classes)}"
-            remedy = with_suggestion("Leave out other classes.", foreign, classes)
-            raise refusal("order", listed(foreign), expected, remedy)
+        kind = f"classes of '{data.y.name}'"
+        check_names("order", settings.order, classes, kind)
         return
     places = order_of_labels(classes)
     if places is None:
@@ -279,8 +273,7 @@ def _times_and_groups(
     """
     times: list[tuple[bool, bool, str, int]] = []
     groups: list[tuple[bool, int, str]] = []
-    targets = data.targets
-    inputs = table.columns.difference([y.name for y in targets], sort=False)
+    inputs = table.columns.difference(data.target_names, sort=False)
     for name in map(str, inputs):
         kind, values = _read(table[name], data)
         if kind == "other":
@@ -293,7 +286,7 @@ def _times_and_groups(
             times.append((is_year, values.is_monotonic_increasing, name, count))
         elif kind in ("number", "text") and not is_year:
             is_named = is_whose(name, count)
-            if _repeats(values, targets, is_named):
+            if _repeats(values, data.targets, is_named):
                 groups.append((not is_named, -count, name))
     return times, groups
 
@@ -361,9 +354,9 @@ def _explains(values: "pd.Series[Any]", y: "pd.Series[Any]") -> bool:
     )
 
 
-def note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
+def _note_equal_inputs(data: Cleaned, settings: Settings) -> Cleaned:
     """Add a note on rows with the same inputs, if there are any."""
-    groups = equal_inputs(data.X)
+    groups = _equal_inputs(data.X)
     repeated = np.bincount(groups)[groups] > 1
     if not repeated.any():
         return data
@@ -413,7 +406,7 @@ def parts_of(
         return
     classes = data.kind == "classes"
     every = np.arange(len(data.X))
-    groups = equal_inputs(data.X) if settings.together else every
+    groups = _equal_inputs(data.X) if settings.together else every
     if data.blocks is not None:
         groups = pd.factorize(data.blocks)[0]
     elif not _are_enough(data, groups, settings):
@@ -421,7 +414,7 @@ def parts_of(
     _, firsts = np.unique(groups, return_index=True)
     by, group = ((groups,), "Group") if data.blocks is not None else ((), "")
     rows = every if by else firsts
-    stratified = "Stratified" * classes
+    stratified = "Stratified" if classes else ""
     name = (
         f"{stratified}{group}KFold"
         if kind == "fold"

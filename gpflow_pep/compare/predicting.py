@@ -169,8 +169,7 @@ def read_as_in_training(
     model was trained with another one. Otherwise return it as it was read.
 
     :param reading: The arguments with which the table was read.
-    :raises ValueError: If there is no such sheet, or if the table is the standard input
-        and its encoding must be set.
+    :raises ValueError: If there is no such sheet.
     """
     encoder = model.steps[0][1] if hasattr(model, "steps") else model
     conventions = getattr(encoder, "conventions", None)
@@ -184,13 +183,6 @@ def read_as_in_training(
     was_named = reading["encoding"] is not None or encoding.startswith("utf")
     if guess not in GUESSED or was_named or encoding in ("", guess):
         return frame
-    if str(path) == "-":  # standard input cannot be read again
-        expected = (
-            f"{encoding}, as in the model's table, or an encoding that is set by"
-            " --encoding"
-        )
-        remedy = "Pass --encoding."
-        raise refusal("encoding", f"{guess}, which was guessed", expected, remedy)
     return read_table(path, **{**reading, "encoding": encoding})
 
 

@@ -24,6 +24,7 @@ from .folder import (
     check_folder,
     list_files,
 )
+from .losses import by_target
 from .page import model_card, page
 from .predicting import as_cells
 from .run import Comparison
@@ -84,7 +85,7 @@ def write_report(
     write("metrics.csv", summarise(comparison).to_csv())
     drawn: dict[str, list[bytes]] = {}
     if comparison.best is not None:
-        predictions = by_row(comparison.held_out[comparison.best])
+        predictions = _by_row(comparison.held_out_of_best)
         write("predictions.csv", as_cells(predictions).to_csv(index_label="row"))
         if figures:
             with warnings_named(f"{comparison.best}, pictures"):
@@ -105,7 +106,7 @@ def _write_model(directory: Path, comparison: Comparison, command: str) -> list[
     written = []
     promised: list[dict[str, Any]] = []
     if model is not None:
-        targets = [str(column.name) for column in comparison.data.targets]
+        targets = comparison.data.target_names
         times = comparison.settings.time_column
         promised = promised_scores(latest_rows(comparison), targets, times)
         card = model_card(comparison, command)
@@ -123,20 +124,17 @@ def _write_model(directory: Path, comparison: Comparison, command: str) -> list[
     return written
 
 
-def by_row(held_out: pd.DataFrame) -> pd.DataFrame:
+def _by_row(held_out: pd.DataFrame) -> pd.DataFrame:
     """Put the predictions of several targets side by side, in one row for each held-out
     row.
     """
     if "target" not in held_out:
         return held_out
-    parts = held_out["part"].groupby(level=0, sort=False).first()
-    columns = held_out.drop(columns="part").set_index("target", append=True)
-    wide = columns.unstack("target")
-    wide.columns = [f"{column}({name})" for column, name in wide.columns]
-    ordered = [
-        f"{c}({name})" for name in held_out["target"].unique() for c in columns.columns
-    ]
-    return pd.concat([parts, wide[ordered].loc[parts.index]], axis=1)
+    rows = held_out.set_index("part", append=True)
+    tables = by_target(rows, rows["target"].unique())
+    named = [table.add_suffix(f"({name})") for name, table in tables.items()]
+    wide = pd.concat(named, axis=1).reindex(rows.index.unique())
+    return wide.reset_index("part")
 
 
 def _write(path: Path, content: str | bytes) -> Path:

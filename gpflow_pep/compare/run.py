@@ -97,6 +97,11 @@ class Comparison:
         return [name for name in self.candidates if is_choice(name)]
 
     @property
+    def held_out_of_best(self) -> pd.DataFrame:
+        """The predictions of held-out rows by the saved model."""
+        return self.held_out[str(self.best)]
+
+    @property
     def likelihood(self) -> str:
         """The likelihood of the saved model, by its name in the settings."""
         skewed = LOGARITHMS in label_of(self.best or "")
@@ -211,10 +216,10 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     """
     frame = X.to_pandas() if hasattr(X, "to_pandas") else X
     if not isinstance(frame, pd.DataFrame):
-        return _with_targets(_as_frame(X, y), y)
+        return _with_targets(_as_frame(X), y)
     if isinstance(y, str):
         return frame, y
-    if _is_place(y):
+    if isinstance(y, (int, np.integer)) and not isinstance(y, bool):
         return frame, int(y)
     are_words = isinstance(y, (list, tuple)) and {*map(type, y)} == {str}
     # As many words as rows are labels of the rows.
@@ -223,19 +228,8 @@ def table_of(X: Any, y: Any) -> tuple[pd.DataFrame, str | int | list[str]]:
     return _with_targets(frame, y)
 
 
-def _is_place(y: Any) -> bool:
-    return isinstance(y, (int, np.integer)) and not isinstance(y, bool)
-
-
-def _as_frame(X: Any, y: Any) -> pd.DataFrame:
-    """Make a table of an array of inputs, with columns x0, x1, ...; refuse the name or
-    the position of a target, because the array has none.
-    """
-    if isinstance(y, str) or _is_place(y):
-        what = "name" if isinstance(y, str) else "place"
-        got = f"{type(X).__name__} and the {what} {y!r} of the target"
-        remedy = "Pass a DataFrame, or pass the targets instead of a name."
-        raise refusal("X", got, "a table that has this column", remedy)
+def _as_frame(X: Any) -> pd.DataFrame:
+    """Make a table of an array of inputs, with columns x0, x1, ..."""
     if np.ndim(X) != 2:
         remedy = "Reshape it to one row for each datum."
         raise refusal("X", f"shape {np.shape(X)}", "[N, D]", remedy)
@@ -248,10 +242,10 @@ def _with_targets(frame: pd.DataFrame, y: Any) -> tuple[pd.DataFrame, str | list
     if targets.ndim == 2 and targets.shape[1] == 1:
         targets = targets[:, 0]
     if targets.ndim not in (1, 2) or len(targets) != len(frame):
+        got = f"shape {targets.shape}" if targets.ndim else repr(y)
         expected = f"[{len(frame)}] for {len(frame)} rows of X"
-        raise refusal(
-            "y", f"shape {targets.shape}", expected, "Pass a target for each row."
-        )
+        remedy = "Pass a target for each row, or a table that has this column as X."
+        raise refusal("y", got, expected, remedy)
     if targets.ndim == 2:
         names = column_names(y) or [f"y{p}" for p in range(targets.shape[1])]
         Y = pd.DataFrame(targets, columns=names, index=frame.index)
@@ -308,7 +302,7 @@ def _compare(
     # If a fit was left out, there is no time for a curve.
     waiting = [] if left_out else curve
     reports.done += len(curve) - len(waiting)
-    more = run(waiting, are_optional=True).values()
+    more = run(waiting).values()
     points = [outcome for outcome in more if outcome.fit.message != NOT_BEGUN]
     if len(points) < len(curve):
         left_out += (f"{'the rest of ' if points else ''}the learning curve",)

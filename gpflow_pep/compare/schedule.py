@@ -122,26 +122,20 @@ def run_trials(
     waiting: Sequence[Trial],
     budget: TimeBudget,
     reports: Reports,
-    are_optional: bool = False,
 ) -> dict[Trial, Outcome]:
     """Run trials as ``joblib.parallel_config`` is set; by default in this process, one
     after another.
 
     If a process was lost, its fits run in this process. Errors of a callback are
-    raised. No fit begins when the time is over, unless no fit has begun whose model may
-    be saved.
-
-    :param are_optional: Whether these trials come after the model of all rows. No one
-        of them begins when the time is over.
+    raised. No fit begins when the time is over. As long as no model has begun that may
+    be saved, only optional trials stop for this reason.
     """
     outcomes: dict[Trial, Outcome] = {}
     waiting_trials = list(waiting)
     while waiting_trials:
         num_before = len(outcomes)
         try:
-            _run_in_time(
-                trials, waiting_trials, budget, reports, outcomes, are_optional
-            )
+            _run_in_time(trials, waiting_trials, budget, reports, outcomes)
         except BrokenProcessPool:
             warnings.warn(
                 "A process that trained fits has ended; perhaps it ran out of memory."
@@ -152,9 +146,7 @@ def run_trials(
             budget.at_once = 1
             waiting_trials = [trial for trial in waiting if trial not in outcomes]
             with joblib.parallel_config(n_jobs=1):
-                return outcomes | run_trials(
-                    trials, waiting_trials, budget, reports, are_optional
-                )
+                return outcomes | run_trials(trials, waiting_trials, budget, reports)
         waiting_trials = [trial for trial in waiting if trial not in outcomes]
         if len(outcomes) == num_before:
             break
@@ -172,7 +164,6 @@ def _run_in_time(
     budget: TimeBudget,
     reports: Reports,
     outcomes: dict[Trial, Outcome],
-    are_optional: bool,
 ) -> None:
     """Run trials in their order until there is no time for the next one, and add their
     outcomes.
@@ -185,7 +176,7 @@ def _run_in_time(
     of_threads = os.getpid() if joblib.effective_n_jobs(None) > 1 else None
 
     def tasks() -> Iterator[Any]:
-        for trial, seconds in _begin(trials, waiting, budget, has_choice, are_optional):
+        for trial, seconds in _begin(trials, waiting, budget, has_choice):
             with budget.lock:
                 called[trial] = time.perf_counter()
                 try:
@@ -220,13 +211,11 @@ def _begin(
     waiting: Sequence[Trial],
     budget: TimeBudget,
     has_choice: bool,
-    are_optional: bool,
 ) -> Iterator[tuple[Trial, float]]:
     """Yield the trials for which there is time, in their order, and the seconds of
     each.
 
     :param has_choice: Whether a model that may be saved has been trained.
-    :param are_optional: As in :func:`run_trials`.
     """
     trivial = TRIVIAL[trials.data.kind]
     is_over = False
@@ -234,7 +223,7 @@ def _begin(
         with budget.lock:
             # A later trial does not begin before an earlier one, because models can be
             # compared on a part only if all of them were trained there.
-            if are_optional:
+            if trial.is_optional:
                 is_over = is_over or budget.is_over(last=trial.model)
             elif has_choice:
                 is_over = is_over or budget.is_over()

@@ -7,13 +7,7 @@ import numpy as np
 import pandas as pd
 from gpflow.base import AnyNDArray
 from scipy import stats
-from sklearn.metrics import (
-    accuracy_score,
-    mean_absolute_error,
-    precision_recall_fscore_support,
-    roc_auc_score,
-    root_mean_squared_error,
-)
+from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
 from sklearn.pipeline import Pipeline
 
 from ..estimators.classifier import log_of_labels
@@ -26,9 +20,8 @@ from .losses import (
     Difference,
     Metric,
     in_units_of_spread,
-    inside,
+    mean_of,
     row_losses,
-    without_limits,
 )
 from .predicting import QUANTILES, predictions
 from .settings import Settings
@@ -110,36 +103,19 @@ def scores(table: pd.DataFrame) -> dict[str, float]:
             name: float(np.mean([part[name] for part in of_targets]))
             for name in of_targets[0]
         }
-    values = {"nlpd": -float(table["log_density"].mean())}
+    values = {}
     if "mean" in table:
-        table = without_limits(table)
-        if table.empty:
-            return values | dict.fromkeys(("rmse", "mae", "mape", "coverage"), np.nan)
-        true = table["true"]
-        mean = table["mean"]
-        return values | {
-            "rmse": float(root_mean_squared_error(true, mean)),
-            "mae": float(mean_absolute_error(true, mean)),
-            "mape": relative_error(table),
-            "coverage": float(inside(table).mean()),
-        }
-    labels, probability = class_indices(table)
-    wrong = 1.0 - accuracy_score(table["true"], table["predicted"])
-    error = calibration(labels, probability).error
-    return values | {
-        "error": float(wrong),
-        "auc": area_under_curve(labels, probability),
-        "ece": error,
-    }
-
-
-def relative_error(table: pd.DataFrame) -> float:
-    """Compute the mean absolute error relative to the targets; NaN if a target is not
-    positive.
-    """
-    true = table["true"]
-    mean = table["mean"]
-    return float(((true - mean).abs() / true).mean()) if (true > 0.0).all() else np.nan
+        metrics = [*METRICS["numbers"], RELATIVE]
+    else:
+        metrics = [*METRICS["classes"]]
+        labels, probability = class_indices(table)
+        values["auc"] = _area_under_curve(labels, probability)
+        values["ece"] = calibration(labels, probability).error
+    for metric in metrics:
+        losses = row_losses(metric, table)
+        if losses is not None:
+            values[metric.name] = mean_of(metric, losses)
+    return values
 
 
 def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
@@ -152,7 +128,7 @@ def class_indices(table: pd.DataFrame) -> tuple[AnyNDArray, AnyNDArray]:
     return labels, table[columns].to_numpy()
 
 
-def area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
+def _area_under_curve(labels: AnyNDArray, probability: AnyNDArray) -> float:
     """
     Compute the area under the ROC curve of the second of two classes. With more
     classes, the result is the mean over classes that occur, each against all others.
@@ -204,7 +180,7 @@ def difference_over_parts(
     """
     gaps = losses - other_losses
     count = len(losses)
-    error = np.sqrt(1.0 / count + ratio) * np.std(gaps, ddof=1)
+    error = np.sqrt(1.0 + count * ratio) * stats.sem(gaps)
     limit = stats.t.ppf(1.0 - SIGNIFICANCE / 2.0, count - 1)
     return Difference(float(np.mean(gaps)), float(error), float(limit))
 
@@ -230,6 +206,6 @@ def difference_over_rows(
     if metric.name == "rmse":
         total = np.sqrt(np.mean(losses)) + np.sqrt(np.mean(other_losses))
         gaps = gaps / total if total > 0.0 else gaps
-    error = np.std(gaps, ddof=1) / np.sqrt(len(gaps))
+    error = stats.sem(gaps)
     limit = stats.norm.ppf(1.0 - SIGNIFICANCE / 2.0)
     return Difference(float(np.mean(gaps)), float(error), float(limit))

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, RegressorMixin, TransformerMixin
 
 from ..tables.cleaning import Cleaned
 from ..tables.encodings import CYCLES
+from ..tables.formats import days
 from .partition import is_whose
 
 #: The baseline that repeats the last value, and the one that repeats the value of the
@@ -81,21 +82,21 @@ def rows_in_time(data: Cleaned) -> pd.DataFrame:
     """Return the time of each row, in days if the time column has dates, and the number
     of its series.
     """
-    times = data.blocks
+    times = _as_numbers(data.blocks)
     series = series_of(data)
-    if pd.api.types.is_datetime64_any_dtype(times):
-        times = (times - times.min()) / pd.Timedelta(days=1)
     numbers = 0 if series is None else pd.factorize(series)[0]
-    columns = {TIME: times.astype(np.float64), SERIES: numbers}
-    return pd.DataFrame(columns, index=times.index)
+    return pd.DataFrame({TIME: times, SERIES: numbers}, index=times.index)
+
+
+def _as_numbers(times: "pd.Series[Any]") -> "pd.Series[float]":
+    """Return times as numbers, in days if they are dates."""
+    is_date = pd.api.types.is_datetime64_any_dtype(times)
+    return days(times) if is_date else times.astype(np.float64)
 
 
 def spacing(times: "pd.Series[Any]") -> float:
     """Compute the median distance of distinct times, in days if they are dates."""
-    steps = pd.Series(times.unique()).sort_values().diff().dropna()
-    if pd.api.types.is_timedelta64_dtype(steps):
-        steps = steps / pd.Timedelta(days=1)
-    return float(steps.median())
+    return float(np.median(np.diff(np.unique(_as_numbers(times)))))
 
 
 def season_of(times: "pd.Series[Any]") -> str | None:
@@ -106,7 +107,7 @@ def season_of(times: "pd.Series[Any]") -> str | None:
     if not pd.api.types.is_datetime64_any_dtype(times):
         return None
     step = spacing(times)
-    covered = (times.max() - times.min()) / pd.Timedelta(days=1) + step
+    covered = np.ptp(_as_numbers(times)) + step
     for name in ("day", "week", "year"):
         if 2.0 * step <= CYCLES[name] and covered >= LEAST_SEASONS * CYCLES[name]:
             return name

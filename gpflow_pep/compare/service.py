@@ -16,8 +16,20 @@ from ..tables import Format, read_cells
 from ..tables.conventions import MARKS_IN_WORDS, Conventions, plain_spelling
 from ..tables.encodings import listed, unusual_in
 from ..tables.formats import EPOCH
+from ..tables.notes import first_of
 from ..tables.numbers import LIMIT, is_limit
-from .losses import METRICS, Difference, Metric, in_full, row_losses, without_limits
+from .losses import (
+    METRICS,
+    AnyNDArray,
+    Difference,
+    Metric,
+    by_target,
+    in_full,
+    mean_of,
+    row_losses,
+    with_error,
+    without_limits,
+)
 from .predicting import Prepared, known_targets, predictions, prepared
 
 AS_PROMISED = "as promised"
@@ -54,6 +66,10 @@ class Verdict(NamedTuple):
     promised: Score
     word: str  #: "as promised", "worse" or "better".
 
+    def in_words(self, score: Score) -> str:
+        """Write one of both scores and its standard error."""
+        return with_error(self.metric, score.value, score.error)
+
 
 class Moved(NamedTuple):
     """A column of new rows that differs from the training rows.
@@ -87,10 +103,7 @@ def promised_scores(
         the name of the time column, if there is one.
     """
     promised = []
-    for name in targets:
-        rows = held_out
-        if "target" in held_out:
-            rows = held_out[held_out["target"] == name].drop(columns="target")
+    for name, rows in by_target(held_out, targets).items():
         scores = scores_of_rows(rows)
         known = {key: list(s) for key, s in scores.items() if np.isfinite(s).all()}
         entry = {"target": name, "scores": known}
@@ -117,29 +130,28 @@ def scores_of_rows(table: pd.DataFrame) -> dict[str, Score]:
         losses = row_losses(metric, table)
         if losses is None:
             continue
-        of_parts = [_score(metric, row_losses(metric, part)).value for part in parts]
-        score = _score(metric, losses)
-        scores[metric.name] = score._replace(value=float(np.mean(of_parts)))
+        of_parts = [mean_of(metric, row_losses(metric, part)) for part in parts]
+        error = _error_of(metric, losses)
+        scores[metric.name] = Score(float(np.mean(of_parts)), error, len(losses))
     return scores
 
 
-def _score(metric: Metric, losses: Any) -> Score:
-    """Average the values of rows, [N]; the error of a single row is NaN."""
+def _error_of(metric: Metric, losses: AnyNDArray) -> float:
+    """Compute the standard error over rows of a metric from its values of rows, [N];
+    NaN if it is not known.
+    """
     count = len(losses)
-    if count < 2:
-        return Score(float(losses.sum()) if count else np.nan, np.nan, count)
-    mean = float(np.mean(losses))
-    if not np.isfinite(mean):
-        return Score(mean, np.nan, count)
+    if count < 2 or not np.isfinite(losses).all():
+        return np.nan
     if metric.name in SHARES:
         # Laplace's rule, because a share of 0 or 1 among few rows is not certain.
         share = (np.sum(losses) + 1.0) / (count + 2.0)
-        return Score(mean, float(np.sqrt(share * (1.0 - share) / count)), count)
-    error = float(np.std(losses, ddof=1) / np.sqrt(count))
-    if metric.name != "rmse":
-        return Score(mean, error, count)
-    root = np.sqrt(mean)
-    return Score(float(root), error / (2.0 * root) if root > 0.0 else 0.0, count)
+        return float(np.sqrt(share * (1.0 - share) / count))
+    error = float(stats.sem(losses))
+    root = mean_of(metric, losses)
+    if metric.name == "rmse" and root > 0.0:
+        return error / (2.0 * root)
+    return error
 
 
 def verdicts(
@@ -208,14 +220,6 @@ def _listed(compared: Sequence[Verdict]) -> str:
     )
 
 
-def with_error(metric: Metric, score: Score) -> str:
-    """Write a score and its standard error, in the format of the report."""
-    value = in_full(score.value, metric.form)
-    if np.isnan(score.error):
-        return value
-    return f"{value} ± {in_full(score.error, metric.form.replace('.4g', '.2g'))}"
-
-
 def scored_rows(model: Any, table: pd.DataFrame, targets: Sequence[str]) -> Any:
     """Predict the rows of a table whose targets are known.
 
@@ -229,7 +233,7 @@ def scored_rows(model: Any, table: pd.DataFrame, targets: Sequence[str]) -> Any:
     conventions = prepared(model, table).encoder.conventions
     if hasattr(model, "classes_"):
         (name,) = targets
-        labels = known_labels(table, name, model.classes_, conventions)
+        labels = _known_labels(table, name, model.classes_, conventions)
         rows = labels >= 0
         if not rows.any():
             return {}
@@ -242,7 +246,7 @@ def scored_rows(model: Any, table: pd.DataFrame, targets: Sequence[str]) -> Any:
     return _predicted_numbers(ready, numbers[rows], targets)
 
 
-def known_labels(
+def _known_labels(
     table: pd.DataFrame,
     name: str,
     classes: Sequence[Any],
@@ -254,26 +258,22 @@ def known_labels(
 
     :raises ValueError: If a cell is not one of the classes.
     """
-    labels = np.full(len(table), -1)
     if name not in table:
-        return labels
+        return np.full(len(table), -1)
     places = {str(c): place for place, c in enumerate(classes)}
     plain = [plain_spelling(word) for word in places]
     spellings = {p: place for place, p in enumerate(plain) if plain.count(p) == 1}
     missing = conventions.missing if conventions else ()
     form = Format("text", missing=(*MARKS_IN_WORDS, *missing))
     cells = read_cells(table[name], form)
-    foreign = []
-    for row, cell in enumerate(cells):
-        if not isinstance(cell, str):
-            continue
-        place = places.get(cell, spellings.get(plain_spelling(cell)))
-        if place is None:
-            foreign.append(cell)
-        else:
-            labels[row] = place
-    if foreign:
-        got = f"{listed(dict.fromkeys(foreign))} in {counted(len(foreign), 'row')}"
+
+    def place_of(cell: str) -> int:
+        return places.get(cell, spellings.get(plain_spelling(cell), -1))
+
+    labels = np.array([-1 if pd.isna(cell) else place_of(cell) for cell in cells])
+    foreign = cells[cells.notna() & (labels < 0)]
+    if len(foreign):
+        got = f"{listed(foreign.unique())} in {counted(len(foreign), 'row')}"
         remedy = "Correct or leave out these rows, or train again with them."
         raise refusal(f"column '{name}'", got, f"the classes {listed(places)}", remedy)
     return labels
@@ -309,16 +309,18 @@ def _predicted_numbers(
         outcomes = np.column_stack([numbers, np.zeros(len(numbers))])
     elif len(targets) == 1:
         outcomes = numbers[:, 0]
+    densities = predictor.log_densities(inputs, outcomes)
     columns = predictions(predictor, inputs, False)
-    columns |= {"log_density": predictor.log_densities(inputs, outcomes)}
+    columns |= {"true": numbers, "log_density": densities}
     tables = {}
     for place, name in enumerate(targets):
-        rows = ~np.isnan(numbers[:, place])
-        if not rows.any():
-            continue
-        values = {"true": numbers, **columns}
-        shaped = {key: np.reshape(v, (len(numbers), -1)) for key, v in values.items()}
-        tables[name] = pd.DataFrame({key: v[rows, place] for key, v in shaped.items()})
+        of_target = {
+            key: np.reshape(values, numbers.shape)[:, place]
+            for key, values in columns.items()
+        }
+        known = pd.DataFrame(of_target).dropna(subset="true")
+        if len(known):
+            tables[name] = known
     return tables
 
 
@@ -365,10 +367,8 @@ def in_words(moved: Moved, num_rows: int) -> list[str]:
     shift = "" if np.isnan(moved.shift) else f"{moved.shift:+.2f}"
     share = f"{len(moved.unusual) / num_rows:.1%}" if moved.unusual else ""
     counts = pd.Series(list(moved.unusual.values()), dtype=object).value_counts()
-    values = [f"{remark} ({count})" for remark, count in counts[:MOST_VALUES].items()]
-    if len(counts) > MOST_VALUES:
-        values.append(f"{len(counts) - MOST_VALUES} more")
-    return [moved.name, *means, shift, share, ", ".join(values)]
+    values = [f"{remark} ({count})" for remark, count in counts.items()]
+    return [moved.name, *means, shift, share, first_of(values, MOST_VALUES)]
 
 
 def _as_cell(mean: float, kind: str) -> str:

@@ -5,6 +5,7 @@ This module does not load slow packages, so that help and messages about mistake
 at once.
 """
 
+import csv
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
@@ -30,7 +31,7 @@ LIKELIHOODS = {
 AUTO = "auto"
 #: Scores that can decide which model is saved.
 DECISIVE = {"numbers": ("nlpd", "rmse", "mae"), "classes": ("nlpd", "error", "auc")}
-TASKS = {"regression": "numbers", "classification": "classes"}
+TASKS = ("regression", "classification")
 #: Orders of day, month and year.
 DATES = ("dmy", "mdy", "ymd")
 
@@ -59,8 +60,8 @@ class _NumberOrAuto(click.IntRange):
 
 
 class _Several(click.ParamType):
-    """Distinct values, separated by commas; a single value is returned without a tuple
-    if ``single``.
+    """Distinct values, separated by commas, also with quotes around them; a single
+    value is returned without a tuple if ``single``.
     """
 
     name = "A,B,..."
@@ -72,10 +73,17 @@ class _Several(click.ParamType):
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         if not isinstance(value, str):
             return value
-        values = tuple(self.each.convert(part, param, ctx) for part in value.split(","))
+        (parts,) = csv.reader([value], skipinitialspace=True)
+        values = tuple(
+            self.each.convert(part.strip(), param, ctx) for part in parts or [""]
+        )
         if len(set(values)) < len(values):
             self.fail(f"got '{value}', expected distinct values", param)
         return values[0] if self.single and len(values) == 1 else values
+
+
+#: Names of columns or classes.
+NAMES = _Several(click.STRING, single=False)
 
 
 def _whole(least: int, most: int | None = None) -> Range:
@@ -133,6 +141,16 @@ def flags_of(setting: Any) -> list[str]:
     name = setting.name.replace("_", "-")
     usual = f"--{name}/--no-{name}" if setting.type in (bool, "bool") else f"--{name}"
     return (setting.metadata["flag"] or usual).split()
+
+
+#: Pairs of settings that exclude each other: both choose the parts, or their length, or
+#: the rows that are held out together.
+_EXCLUSIVE = (
+    ("folds", "splits"),
+    ("folds", "test_fraction"),
+    ("horizon", "test_fraction"),
+    ("time_column", "group_column"),
+)
 
 
 @dataclass(frozen=True)
@@ -252,7 +270,7 @@ class Settings:
     order: tuple[str, ...] | None = _setting(
         None,
         Range(
-            _Several(click.STRING, single=False),
+            NAMES,
             "distinct classes, from the lowest to the highest",
             "List each class once.",
         ),
@@ -295,36 +313,17 @@ class Settings:
         self._check_together()
 
     def _check_together(self) -> None:
-        """Refuse settings that exclude each other."""
-        if self.folds is not None and (self.splits, self.test_fraction) != (None, None):
-            raise refusal(
-                "folds",
-                f"{self.folds} and splits or a test fraction",
-                "one of them: folds hold out every row once, splits hold out random"
-                " parts",
-                "Leave one out.",
-            )
-        if self.horizon is not None:
-            self._check_horizon(self.horizon)
-        if None not in (self.time_column, self.group_column):
-            got = f"{self.time_column!r} and a group_column"
-            expected = "one of them"
-            raise refusal("time_column", got, expected, "Leave one out.")
-
-    def _check_horizon(self, horizon: int) -> None:
-        """Check that there is a time column, and that only the horizon sets the length
-        of windows.
-        """
-        if self.time_column is None:
-            got = f"{horizon} without a time_column"
-            expected = "both"
-            raise refusal(
-                "horizon", got, expected, "Set time_column to the column of times."
-            )
-        if self.test_fraction is not None:
-            got = f"{horizon} and a test_fraction of {self.test_fraction:g}"
-            expected = "one of them, because both set the length of a window"
-            raise refusal("horizon", got, expected, "Leave one out.")
+        """Refuse settings that exclude each other, or that need another one."""
+        for name, other in _EXCLUSIVE:
+            value = getattr(self, name)
+            other_value = getattr(self, other)
+            if None not in (value, other_value):
+                got = f"{as_code(value)} and {other}={as_code(other_value)}"
+                raise refusal(name, got, "one of them", "Leave one out.")
+        if self.horizon is not None and self.time_column is None:
+            got = f"{self.horizon} without a time_column"
+            remedy = "Set time_column to the column of times."
+            raise refusal("horizon", got, "both", remedy)
 
     @property
     def configurations(self) -> list[tuple[str, int | str]]:

@@ -22,7 +22,7 @@ from .findings import (
     WORSE,
     summarise,
 )
-from .losses import Metric, in_full
+from .losses import Metric, with_error
 from .run import Comparison
 from .series import SAME_SEASON, season_of
 from .trials import FEWEST_STEPS
@@ -76,7 +76,7 @@ def word_tables(comparison: Comparison) -> list[WordTable]:
     cells: dict[str, Callable[[Any], str]]
     cells = {metric.heading: partial(_value, metric) for metric in metrics}
     cells |= {"seconds": lambda row: f"{row['seconds']:.1f}", "converged": _converged}
-    tables = [write(f"{title(comparison)}\n{KEY}", legend(comparison), cells)]
+    tables = [write(f"{comparison.data.title}\n{KEY}", legend(comparison), cells)]
     if len(targets) > 1:
         cells = {
             f"{metric.heading} of {y.name}": partial(
@@ -130,10 +130,8 @@ def score_line(comparison: Comparison) -> str:
 
 
 def _value(metric: Metric, row: "pd.Series[Any]", target: str = "") -> str:
-    value = row[f"{metric.name}{target}"]
-    error = row.get(f"{metric.name}{target}_se", np.nan)
-    spread = in_full(error, metric.form.replace(".4g", ".2g"))
-    return in_full(value, metric.form) + ("" if np.isnan(error) else f" ± {spread}")
+    name = f"{metric.name}{target}"
+    return with_error(metric, row[name], row.get(f"{name}_se", np.nan))
 
 
 def _converged(row: "pd.Series[object]") -> str:
@@ -144,17 +142,6 @@ def _converged(row: "pd.Series[object]") -> str:
         if row["converged"] == row["fits"]
         else f"{row['converged']} of {row['fits']}"
     )
-
-
-def title(comparison: Comparison) -> str:
-    """Write the names of the targets and the numbers of inputs and rows."""
-    data = comparison.data
-    classes = comparison.data.num_classes
-    kind = f" ({classes} classes)" if data.kind == "classes" else ""
-    inputs = counted(data.X.shape[1], "input")
-    names = ", ".join(f"'{column.name}'" for column in data.targets)
-    noun = "Target" if len(data.targets) == 1 else "Targets"
-    return f"{noun} {names}{kind}, {inputs}, {len(data.X)} rows"
 
 
 def legend(comparison: Comparison) -> str:

@@ -102,6 +102,13 @@ class Trial(NamedTuple):
     part: int
     fraction: float = 1.0
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether the trial is a point of the learning curve, which comes after the
+        model of all rows and does not begin when the time is over.
+        """
+        return self.fraction < 1.0
+
 
 class Outcome(NamedTuple):
     """The outcome of the fit of one model."""
@@ -256,7 +263,7 @@ class Trials:
         if name in (LAST_VALUE, SAME_SEASON):
             prepare = RowsInTime(self.rows_in_time)
         options: dict[str, Any] = {}
-        if holds_rows_out(estimator):
+        if holds_rows_out(name, estimator):
             options["model__held_out"] = self._held_out_in(rows)
         self._set_time(name, estimator, prepare, X)
         if "max_seconds" in estimator.get_params():

@@ -2,8 +2,9 @@
 TensorFlow.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..engine.refusals import imported_when_used
 from .formats import Format, read_cells
 from .readings import recognise
 
@@ -14,9 +15,4 @@ __all__ = ["Format", "TableEncoder", "read_cells", "recognise"]
 
 
 # Imported when first used, so that predictions without scikit-learn do not wait for it.
-def __getattr__(name: str) -> Any:
-    if name != "TableEncoder":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .encoder import TableEncoder
-
-    return TableEncoder
+__getattr__ = imported_when_used(__name__, {"TableEncoder": ".encoder"})

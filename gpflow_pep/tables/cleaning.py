@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from ..engine.refusals import counted, refusal, with_suggestion
+from ..engine.refusals.numbers import check_choice
 from .conventions import MIN_ROWS, Conventions, given_conventions
 from .encoder import TableEncoder
-from .encodings import MAX_CATEGORIES, as_table, check_cells, listed
+from .encodings import MAX_CATEGORIES, as_table, check_cells, check_names, listed
 from .formats import Format, halves, read_cells, read_column_as
 from .notes import Note, sentences
 from .numbers import LIMIT, is_limit
@@ -77,6 +78,20 @@ class Cleaned(NamedTuple):
         return _columns_of(self.y)
 
     @property
+    def target_names(self) -> list[str]:
+        """The names of the target or targets."""
+        return [str(column.name) for column in self.targets]
+
+    @property
+    def title(self) -> str:
+        """The names of the target or targets, and the numbers of inputs and rows."""
+        kind = f" ({self.num_classes} classes)" if self.kind == "classes" else ""
+        inputs = counted(self.X.shape[1], "input")
+        names = ", ".join(f"'{name}'" for name in self.target_names)
+        noun = "Target" if len(self.target_names) == 1 else "Targets"
+        return f"{noun} {names}{kind}, {inputs}, {len(self.X)} rows"
+
+    @property
     def num_classes(self) -> int:
         """The number of classes; 1 for numbers."""
         return int(self.y.nunique()) if self.kind == "classes" else 1
@@ -127,13 +142,14 @@ def clean(
         number is infinite, if all targets are equal, or if no input or fewer than 10
         rows remain.
     """
-    _check_task(task)
+    if task is not None:
+        check_choice("task", task, ("regression", "classification"))
     table = _as_distinct_table(frame)
     targets = _places(table, target)
     inputs = [name for name in table.columns if name not in targets]
     sources = [_HALF.sub("", str(name)) for name in drop]
-    _check_names("drop", sources, inputs, "input columns")
-    _check_names("as_written", as_written, list(table.columns), "columns")
+    check_names("drop", sources, inputs, "input columns")
+    check_names("as_written", as_written, table.columns, "columns")
     about = table.attrs
     decimal = decimal or about.get("decimal")
     thousands = thousands or about.get("thousands")
@@ -163,13 +179,6 @@ def clean(
     X.attrs = {"conventions": known._replace(**file)}
     kept = {name: formats[name] for name in X}
     return Cleaned(X, y, kind, sentences(notes), kept, sentences(warnings), sides)
-
-
-def _check_task(task: str | None) -> None:
-    if task not in (None, "regression", "classification"):
-        expected = "'regression' or 'classification'"
-        remedy = "Leave it out, and the kind of the target is recognised."
-        raise refusal("task", repr(task), expected, remedy)
 
 
 def _as_distinct_table(frame: Any) -> pd.DataFrame:
@@ -292,16 +301,6 @@ def _side_of_limit(word: str | None) -> float:
     return -1.0 if word[0] in "<≤" else 1.0
 
 
-def _check_names(
-    argument: str, names: Sequence[str], known: Sequence[str], kind: str
-) -> None:
-    unknown = [str(name) for name in names if str(name) not in known]
-    if unknown:
-        expected = f"{kind} among {listed(known)}"
-        remedy = with_suggestion("Check the names.", unknown, known)
-        raise refusal(argument, listed(unknown), expected, remedy)
-
-
 def _read_inputs(
     table: pd.DataFrame,
     drop: set[str],
@@ -339,15 +338,9 @@ def _readings(
             yield reading
             continue
         names = [f"{name} ({number} of 2)" for number in (1, 2)]
-        notes.append(
-            reading.note(
-                f" has {reading.lookalike.what}, which become the columns"
-                f" {listed(names)} ({reading.as_written} keeps the cells as words).",
-                "have two numbers in a cell, which become two columns each"
-                " (--as-written keeps the cells of a column as words)",
-                reading.lookalike.what,
-            )
-        )
+        what = "have pairs of numbers, which become two columns"
+        detail = f"{reading.lookalike.what}: {listed(names)}"
+        notes.append(reading.note(what, detail, "keeps them as words"))
         for part, numbers in enumerate(halves(cells)):
             half = Reading(numbers.rename(names[part]), known)
             half.form = half.form._replace(source=reading.name, part=part)
@@ -461,11 +454,9 @@ def _read_target(
         reading = Reading(reading.cells, reading.known, literal=True)
     form = reading.form
     if form.kind == "text":
-        wrong = _wrong_with_words(reading, task)
+        _check_words(reading, task)
     else:
-        wrong = _wrong_with_values(reading, task)
-    if wrong:
-        raise refusal(f"target '{reading.name}'", *wrong)
+        _check_values(reading, task)
     values = reading.values
     notes.extend(how_joined(reading))
     notes.extend(how_read(reading))
@@ -506,14 +497,9 @@ def _may_name_classes(reading: Reading) -> bool:
     return bool(reading.cells.nunique() <= MAX_CATEGORIES)
 
 
-#: The fault of a target: what it has, what was expected, and what to do.
-_Wrong: TypeAlias = tuple[str, str, str]
-
-
-def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
-    """Describe the fault of a target of numbers, dates or other values; None if there
-    is no fault.
-    """
+def _check_values(reading: Reading, task: str | None) -> None:
+    """Refuse a target of dates or other values, and words among numbers or dates."""
+    target = f"target '{reading.name}'"
     kind = reading.form.kind
     if kind == "other" or (kind == "date" and task != "classification"):
         got = "dates" if kind == "date" else "neither numbers nor text"
@@ -521,38 +507,36 @@ def _wrong_with_values(reading: Reading, task: str | None) -> _Wrong | None:
             "Choose another target, or convert it to numbers, such as days since a"
             " date."
         )
-        return got, "numbers or classes", remedy
+        raise refusal(target, got, "numbers or classes", remedy)
     known = reading.known.missing
     words = [word for word in reading.form.missing if word not in known]
-    if not words:
-        return None
-    remedy = (
-        "Correct these cells, leave them empty, or list the words that mean a missing"
-        " value (--missing)."
-    )
-    return f"{listed(words)} among its {kind}s", f"{kind}s alone", remedy
+    if words:
+        got = f"{listed(words)} among its {kind}s"
+        remedy = (
+            "Correct these cells, leave them empty, or list the words that mean a"
+            " missing value (--missing)."
+        )
+        raise refusal(target, got, f"{kind}s alone", remedy)
 
 
-def _wrong_with_words(reading: Reading, task: str | None) -> _Wrong | None:
-    """Describe the fault of a target of text; None if there is no fault."""
+def _check_words(reading: Reading, task: str | None) -> None:
+    """Refuse a target of text that is not of classes."""
+    target = f"target '{reading.name}'"
     looks_like, what = reading.lookalike
     if looks_like == "units":
         remedy = (
             "Write all cells in the same unit, or keep the cells as classes"
             " (--as-written)."
         )
-        return what, "one unit", remedy
+        raise refusal(target, what, "one unit", remedy)
     if looks_like == "pairs" and task != "classification":
-        return what, "one", "Make two columns, and pass both as targets."
+        remedy = "Make two columns, and pass both as targets."
+        raise refusal(target, what, "one", remedy)
     words = reading.values.dropna()
-    if task != "regression" or words.empty:
-        return None
-    got = f"text such as {str(words.iloc[0])!r}"
-    return (
-        got,
-        "numbers for regression",
-        ("Correct such cells, or choose classification."),
-    )
+    if task == "regression" and len(words):
+        got = f"text such as {str(words.iloc[0])!r}"
+        remedy = "Correct such cells, or choose classification."
+        raise refusal(target, got, "numbers for regression", remedy)
 
 
 def _about_whole_numbers(reading: Reading) -> Iterator[str]:

@@ -155,12 +155,6 @@ def _encodings(content: bytes) -> list[str]:
     for bom, encoding in _BOMS.items():
         if content.startswith(bom):
             return [encoding]
-    start = content[:4096]
-    even = start[::2].count(0)
-    odd = start[1::2].count(0)
-    for few, many, encoding in ((even, odd, "utf-16-le"), (odd, even, "utf-16-be")):
-        if many > 0.3 * len(start[::2]) and few < 0.1 * many:
-            return [encoding]
     strange = len(content) - len(content.translate(None, _CONTROL))
     if b"\x00" in content or strange > 0.01 * len(content):
         raise TableFault(

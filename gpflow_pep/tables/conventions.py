@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..engine.refusals import refusal
+from ..engine.refusals.numbers import check_choice
 from .dates import ORDERS, find_period
 from .numbers import GROUPS, OTHER, read_quantity
 
@@ -92,26 +93,24 @@ def given_conventions(
     :raises ValueError: If an argument is not a mark, or two marks are the same.
     """
     decimal = decimal or OTHER.get(thousands or "")
-    one_mark = thousands is None or len(thousands) == 1
-    separates = one_mark and (thousands or " ") not in f"{decimal}0123456789"
-    orders = f"one of {', '.join(ORDERS)}, the order of day, month and year"
-    for name, value, is_known, expected in (
-        ("decimal", decimal, decimal in (None, *OTHER), "'.' or ','"),
-        (
-            "thousands",
-            thousands,
-            separates,
-            "one character, which is not the decimal mark",
-        ),
-        ("dates", dates, dates in (None, *ORDERS), orders),
-    ):
-        if not is_known:
-            raise refusal(name, repr(value), expected, "Leave it out if in doubt.")
+    remedy = "Leave it out if in doubt."
+    if decimal:
+        check_choice("decimal", decimal, OTHER, remedy)
+    if dates is not None:
+        check_choice("dates", dates, ORDERS, remedy)
+    if thousands is not None and not _may_separate(thousands, decimal):
+        expected = "one character, which is not the decimal mark"
+        raise refusal("thousands", repr(thousands), expected, remedy)
     missing = [missing] if isinstance(missing, (str, int, float)) else missing
     words = tuple(
         f"{mark:.15g}" if isinstance(mark, float) else str(mark) for mark in missing
     )
     return Conventions(decimal or "", thousands or "", dates or "", words)
+
+
+def _may_separate(thousands: str, decimal: str | None) -> bool:
+    """Whether text may be a separator of thousands."""
+    return len(thousands) == 1 and thousands != decimal and not thousands.isdigit()
 
 
 def find_conventions(

@@ -106,7 +106,7 @@ _OF_DATES = tuple(form for form in FORMS if form.of == "dates")
 #: The forms of months, quarters and weeks, by their examples.
 PERIODS = {form.example: form for form in FORMS if form.of != "dates"}
 #: Also a number. A column of these has months if at least one begins with 0.
-_MONTH_WITH_POINT = "01.2023"
+MONTH_WITH_POINT = "01.2023"
 
 
 def find_period(cells: Iterable[str]) -> str:
@@ -125,7 +125,7 @@ def find_period(cells: Iterable[str]) -> str:
     samples = {sample, *filter(_has_digit, cells)}
     for form in suitable:
         if all(_date_of(word, form.example, _FIRST_YEAR) for word in samples):
-            plain_number = form.example == _MONTH_WITH_POINT and not any(
+            plain_number = form.example == MONTH_WITH_POINT and not any(
                 word.startswith("0") for word in samples
             )
             return "" if plain_number else form.example
@@ -134,14 +134,6 @@ def find_period(cells: Iterable[str]) -> str:
 
 def _has_digit(cell: str) -> bool:
     return any(map(str.isdigit, cell))
-
-
-def period_of(pattern: str) -> Form | None:
-    """Return the form of months, quarters or weeks in a format's pattern; None if the
-    pattern is of dates.
-    """
-    name, _ = _parts_of(pattern)
-    return PERIODS.get(name)
 
 
 def may_be_months(numbers: npt.NDArray[np.float64]) -> bool:
@@ -166,53 +158,38 @@ def as_month_with_point(value: float) -> str:
     return f"{value:07.4f}"
 
 
-def is_month_with_point(pattern: str) -> bool:
-    """Whether a format's pattern is the pattern of months such as 01.2023."""
-    return pattern == _MONTH_WITH_POINT
-
-
-def read_dates(words: Iterable[str], pattern: str) -> "pd.Series[Any]":
+def read_dates(
+    words: Iterable[str], pattern: str, first_year: int | None = None
+) -> "pd.Series[Any]":
     """Read dates, without time zone (in UTC). A word that is not a date gives a missing
     date.
 
     :param pattern: The order of day, month and year, one of :data:`ORDERS`, for dates
-        that may each have another form; or the example of a form of :data:`PERIODS`. If
-        there are years of two digits, a space follows, and the first of the hundred
-        years for them.
+        that may each have another form; or the example of a form of :data:`PERIODS`.
+    :param first_year: The first of the hundred years for years of two digits; None does
+        not read such years.
     """
-    name, first_year = _parts_of(pattern)
-    texts = [_date_of(word, name, first_year) for word in words]
+    texts = [_date_of(word, pattern or "ymd", first_year) for word in words]
     dates = pd.Series(texts, dtype=object)
     times = pd.to_datetime(dates, format="ISO8601", utc=True, errors="coerce")
     return times.dt.tz_localize(None)
 
 
-def _parts_of(pattern: str) -> tuple[str, int | None]:
-    """Return the order or form, and the first of the hundred years for years of two
-    digits.
-    """
-    name, _, year = pattern.rpartition(" ")
-    if name in ORDERS or name in PERIODS:
-        return name, int(year)
-    return pattern or "ymd", None
-
-
-def pattern_of(name: str, words: Sequence[str]) -> str:
-    """Return the pattern of an order or a form, with the first of the hundred years for
-    years of two digits, if there are such years.
+def first_year_of(pattern: str, words: Sequence[str]) -> int | None:
+    """Find the first of the hundred years for years of two digits; None if there are no
+    such years.
 
     The hundred years end with the current year, so that a birth in 45 is in 1945. If
     all dates would be later, they end some years after it, so that forecasts are in the
     future.
     """
-    if not any(_has_short_year(word, name) for word in words):
-        return name
-    this_year = datetime.date.today().year
-    first_year = this_year - 99
-    earliest = read_dates(words, f"{name} {first_year}").min()
+    if not any(_has_short_year(word, pattern) for word in words):
+        return None
+    first_year = datetime.date.today().year - 99
+    earliest = read_dates(words, pattern, first_year).min()
     if earliest.year >= first_year + _YEARS_AHEAD:
         first_year += _YEARS_AHEAD
-    return f"{name} {first_year}"
+    return first_year
 
 
 def has_order(word: str) -> bool:

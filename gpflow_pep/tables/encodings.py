@@ -3,7 +3,7 @@ only.
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from ..engine.refusals import refusal, with_suggestion
-from .formats import Format, days, halves, in_marks_of, read_cells
+from .formats import MAX_SIZE, Format, days, halves, in_marks_of, read_cells
+from .notes import first_of
 
 #: Lengths of cycles in days. A cycle is used if the dates cover it twice and have
 #: different places in it. The week is used only if half of all dates follow another one
@@ -25,7 +26,6 @@ _MAX_RARE = 1000
 #: A number is unusual if it is outside the range of the training rows by more than this
 #: share of the range.
 MARGIN = 0.1
-_MAX_SIZE = 1e100
 
 
 class Encoding(NamedTuple):
@@ -253,27 +253,20 @@ def as_table(frame: Any, name: str) -> pd.DataFrame:
         expected = "a table: a pandas or polars DataFrame"
         remedy = "Make a table: pandas.DataFrame(values, columns=names)."
         raise refusal(name, type(frame).__name__, expected, remedy)
-    for label, column in frame.items():
-        cells = column if column.dtype == object else ()
-        if any(isinstance(cell, int) and abs(cell) > _MAX_SIZE for cell in cells):
-            expected = f"numbers below {_MAX_SIZE:g} in size"
-            raise refusal(
-                f"column '{label}'", "a larger number", expected, "Correct it."
-            )
     return frame.set_axis([str(column) for column in frame.columns], axis=1)
 
 
 def check_cells(name: str, column: "pd.Series[Any]") -> "pd.Series[Any]":
     """Refuse numbers that are infinite or whose squares are infinite."""
     if column.dtype == np.float64:
-        large = np.abs(column.to_numpy()) > _MAX_SIZE
+        large = np.abs(column.to_numpy()) > MAX_SIZE
         if large.any():
             row = int(np.argmax(large))
             got = (
                 f"{column.iloc[row]} in row {row} (rows count from 0), and"
                 f" {int(large.sum())} such value(s) in all"
             )
-            expected = f"numbers below {_MAX_SIZE:g} in size"
+            expected = f"numbers below {MAX_SIZE:g} in size"
             remedy = "Correct the numbers, or leave the cells empty."
             raise refusal(f"column '{name}'", got, expected, remedy)
     return column
@@ -299,10 +292,22 @@ def option(name: str, column: str) -> str:
     return f"--{name} {shlex.quote(cell)}"
 
 
+def check_names(
+    argument: str, names: Iterable[Any], known: Iterable[Any], kind: str
+) -> None:
+    """Refuse names that do not exist.
+
+    :param known: The names that exist.
+    :param kind: The words for these.
+    """
+    known = list(known)
+    unknown = [str(name) for name in names if str(name) not in known]
+    if unknown:
+        expected = f"{kind} among {listed(known)}"
+        remedy = with_suggestion("Check the names.", unknown, known)
+        raise refusal(argument, listed(unknown), expected, remedy)
+
+
 def listed(names: Any) -> str:
     """List names for a message: the first eight, and the number of others."""
-    names = [repr(str(name)) for name in names]
-    text = ", ".join(names[:8])
-    if len(names) > 8:
-        text += f" and {len(names) - 8} more"
-    return text
+    return first_of([repr(str(name)) for name in names])

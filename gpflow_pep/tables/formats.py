@@ -13,12 +13,14 @@ import pandas as pd
 
 from ..engine.refusals import refusal
 from .conventions import MARKS, MARKS_IN_WORDS, Conventions, plain_spelling
-from .dates import as_month_with_point, is_month_with_point, read_dates
+from .dates import MONTH_WITH_POINT, as_month_with_point, read_dates
 from .numbers import read_quantity
 
 #: Two numbers in a cell, and their unit.
 PAIR = re.compile(r"([+-]?\d[\d.,]*)\s*/\s*([+-]?\d[\d.,]*(?:\s*[^\W\d_]\D*)?)")
 EPOCH = pd.Timestamp(0)
+#: Numbers may have this size, so that their squares are finite.
+MAX_SIZE = 1e100
 #: The kinds of cells by the names of types in pandas; words are not among them.
 _KINDS = {
     **dict.fromkeys(("boolean", "integer", "floating", "decimal"), "number"),
@@ -37,8 +39,7 @@ class Format(NamedTuple):
     :param decimal: The decimal mark of numbers that are written as text.
     :param thousands: The possible separators of thousands, if any.
     :param pattern: The order of dates, "dmy", "mdy" or "ymd", or the form of months,
-        quarters or weeks, such as "Jan 2023"; and if there are years of two digits, the
-        first of the hundred years for them.
+        quarters or weeks, such as "Jan 2023".
     :param missing: Words that mean a missing value; if it is empty in a column of text,
         the usual words.
     :param unit: The unit or currency that is written with each number; ":" for hours,
@@ -48,6 +49,8 @@ class Format(NamedTuple):
     :param source: The column of the table with two numbers in each cell, such as
         120/80; empty for other columns.
     :param part: Which of the two numbers is read, 0 or 1.
+    :param first_year: The first of the hundred years for years of two digits; None if
+        the dates have no such years.
     """
 
     kind: str
@@ -60,6 +63,7 @@ class Format(NamedTuple):
     spellings: tuple[str, ...] = ()
     source: str = ""
     part: int = 0
+    first_year: int | None = None
 
 
 class Column:
@@ -174,7 +178,7 @@ def read_column_as(column: Column, form: Format) -> "pd.Series[Any]":
     if column.kind == form.kind == "date":
         return _dates(column.cells)
     words = column.words
-    if column.kind == "number" and is_month_with_point(form.pattern):
+    if column.kind == "number" and form.pattern == MONTH_WITH_POINT:
         words = [word and as_month_with_point(float(word)) for word in words]
     places, different = pd.factorize(np.array(words, dtype=object))
     read = read_words(different, form)
@@ -193,7 +197,7 @@ def read_words(words: Any, form: Format) -> npt.NDArray[Any]:
     neither.
     """
     if form.kind == "date":
-        return read_dates(words, form.pattern).to_numpy()
+        return read_dates(words, form.pattern, form.first_year).to_numpy()
     return np.array([_number(word, form) for word in words], dtype=np.float64)
 
 
@@ -258,7 +262,13 @@ def numbers_of_type(column: "pd.Series[Any]") -> "pd.Series[Any]":
         return column / pd.Timedelta(days=1)
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf":
         return column.astype(np.float64)
-    return pd.to_numeric(column.where(column.notna(), np.nan)).astype(np.float64)
+    numbers = column.where(column.notna(), np.nan)
+    try:
+        return pd.to_numeric(numbers).astype(np.float64)
+    except OverflowError as error:  # a whole number of hundreds of digits
+        expected = f"numbers below {MAX_SIZE:g} in size"
+        where = f"column '{column.name}'"
+        raise refusal(where, "a larger number", expected, "Correct it.") from error
 
 
 def _dates(column: "pd.Series[Any]") -> "pd.Series[Any]":

@@ -3,14 +3,14 @@ nowhere.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 
 import numpy as np
 
 from .contents import as_number
-from .encodings import MARGIN
+from .encodings import MARGIN, listed
 
 #: Rows of cells as text. Rows without cells, or with only empty cells, are blank.
 Rows = Sequence[Sequence[str]]
@@ -162,23 +162,22 @@ def names_of_places(
 
 
 def distinct(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Add numbers to equal names of columns, from left to right, with notes."""
+    """Add numbers to equal names of columns, from left to right, with a note."""
     counts = Counter(names)
     used = {*names}
     result = []
-    renamed: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         new = name
         if counts[name] > 1:
             numbered = (f"{name} ({place})" for place in count(1))
             new = next(one for one in numbered if one not in used)
-            renamed[name].append(repr(new))
         used.add(new)
         result.append(new)
-    how = "from left to right (--no-header: the first line is a row)"
-    notes = [
-        f"Columns with the same name {name!r} are renamed to {', '.join(new_names)},"
-        f" {how}."
-        for name, new_names in renamed.items()
-    ]
-    return result, notes
+    renamed = [new for new in result if new not in counts]
+    if not renamed:
+        return result, []
+    note = (
+        "Columns with the same name are numbered from left to right:"
+        f" {listed(renamed)} (--no-header: the first line is a row)."
+    )
+    return result, [note]

@@ -3,7 +3,7 @@ of note.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 #: The largest number of columns with their names in a line.
@@ -43,11 +43,17 @@ def sentences(notes: Iterable[str | Note]) -> list[str]:
 
 
 def _joined(notes: list[Note]) -> str:
-    named = []
-    for note in notes[:_MOST_NAMED]:
-        detail = f" ({note.detail})" if note.detail else ""
-        named.append(f"'{note.column}'{detail}")
-    more = len(notes) - len(named)
-    rest = f" and {more} more" if more else ""
+    named = [
+        f"'{note.column}' ({note.detail})" if note.detail else f"'{note.column}'"
+        for note in notes
+    ]
     what = notes[0].together.replace("{}", f"{len(notes)} columns")
-    return f"{what}: {', '.join(named)}{rest}."
+    return f"{what}: {first_of(named)}."
+
+
+def first_of(texts: Sequence[str], most: int = _MOST_NAMED) -> str:
+    """Join the first texts of a list, and write the number of the others."""
+    text = ", ".join(texts[:most])
+    if len(texts) > most:
+        text += f" and {len(texts) - most} more"
+    return text

@@ -75,8 +75,8 @@ def read_table(
     :param decimal: The decimal mark, "." or ",".
     :param thousands: The separator of thousands: "." or ",", which is then not the
         decimal mark, or another mark.
-    :param encoding: The encoding of the text. UTF-8, 16 and 32 are recognised; other
-        text is read as Windows-1252.
+    :param encoding: The encoding of the text. UTF-8 is recognised, and so are UTF-16
+        and 32 by their first bytes; other text is read as Windows-1252.
     :param header: Whether the first line has the column names; columns without names
         are called x0, x1, ...
     :param sheet: The name of a sheet of an Excel file; None selects the first that is
@@ -198,14 +198,10 @@ def _rows(text: str, sep: str, strict: bool = False) -> Iterator[tuple[int, _Row
     """Split text into rows of cells, with the numbers of their lines, counted from
     1.
     """
+    lines: Iterable[str] = io.StringIO(text, newline="")
     if sep == _SPACES:
-        lines: Any = (line.strip() for line in io.StringIO(text, newline=None))
-        for row, line in enumerate(lines, 1):
-            if line:
-                cells = next(csv.reader([re.sub(r"\s+", " ", line)], delimiter=" "))
-                yield row, tuple(cells)
-        return
-    lines = io.StringIO(text, newline="")
+        lines = (" ".join(line.split()) for line in io.StringIO(text, newline=None))
+        sep = " "
     reader = csv.reader(lines, delimiter=sep, skipinitialspace=True, strict=strict)
     for record in reader:
         yield reader.line_num, tuple(record)

@@ -1,7 +1,7 @@
 """How the cells of a column are read, and notes on this."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,7 @@ from .conventions import (
     find_sentinels,
     find_spellings,
 )
-from .dates import as_month_with_point, may_be_months, period_of
+from .dates import PERIODS, as_month_with_point, may_be_months
 from .encodings import MAX_CATEGORIES, listed, option
 from .formats import Column, Format, read_column_as, read_words, without
 from .lookalikes import Lookalike, find_lookalike
@@ -52,6 +52,10 @@ _TIME_NAME = re.compile(
     "(?i:time|second|minute|hour|day|week|month|quarter|year|step|cycle"
     "|stunde|tages|woche|monat|jahr|schritt|zykl)"
 )
+
+
+#: The singular of the verbs of notes.
+_SINGULAR = {"have": "has", "hold": "holds"}
 
 
 class Reading(Column):
@@ -130,16 +134,24 @@ class Reading(Column):
         """The option of the command that reads the cells exactly as written."""
         return option("as-written", self.form.source or self.name)
 
-    def note(self, what: str, together: str, detail: str = "") -> Note:
+    def note(self, what: str, detail: str, as_written: str = "") -> Note:
         """Make a note on the column.
 
-        :param what: The sentence, after "Column" and the name.
-        :param together: The sentence about several columns, after "24 columns".
+        :param what: The sentence about several columns, after "24 columns". Its first
+            word is a verb, which is in the singular for one column.
         :param detail: The part that differs from column to column, in few words.
+        :param as_written: What the option --as-written does instead.
         """
-        return Note(
-            self.name, f"Column '{self.name}'{what}", f"{{}} {together}", detail
-        )
+        verb, _, rest = what.partition(" ")
+        one = f"Column '{self.name}' {_SINGULAR[verb]} {rest}"
+        together = f"{{}} {what}"
+        in_brackets = [detail] if detail else []
+        if as_written:
+            in_brackets.append(f"{self.as_written} {as_written}")
+            together += f" (--as-written {as_written})"
+        if in_brackets:
+            one += f" ({'; '.join(in_brackets)})"
+        return Note(self.name, f"{one}.", together, detail)
 
 
 def recognise(
@@ -245,34 +257,23 @@ def how_read(reading: Reading) -> Iterator[Note]:
         yield from _about_numbers(reading)
     new_missing = [word for word in form.missing if word not in reading.known.missing]
     if new_missing:
-        yield reading.note(
-            f": {_are(new_missing)} read as missing.",
-            "have words that are read as missing",
-            listed(new_missing),
-        )
+        what = "have words that are read as missing"
+        yield reading.note(what, listed(new_missing))
 
 
 def _about_dates(reading: Reading) -> Note:
     form = reading.form
+    become = "which become days since 1970-01-01"
     example = ""
     if form.pattern:
         word = next(word for word in reading.counts if word not in reading.marks)
         (date,) = read_words([word], form)
         shown = f"{pd.Timestamp(date):%Y-%m-%d %H:%M}".removesuffix(" 00:00")
         example = f"'{word}' is {shown}"
-    how = f" ({example})" if example else ""
-    of = "dates"
-    otherwise = ""
-    period = period_of(form.pattern)
-    if period:
-        of = period.of
-        otherwise = f" ({reading.as_written} keeps the cells as words)"
-    become = "become days since 1970-01-01"
-    return reading.note(
-        f" holds {of}{how}, which {become}{otherwise}.",
-        f"hold {of}, which {become}",
-        example,
-    )
+    period = PERIODS.get(form.pattern)
+    if period is None:
+        return reading.note(f"hold dates, {become}", example)
+    return reading.note(f"hold {period.of}, {become}", example, "keeps them as words")
 
 
 def _about_numbers(reading: Reading) -> Iterator[Note]:
@@ -283,13 +284,10 @@ def _about_numbers(reading: Reading) -> Iterator[Note]:
         yield from _about_number(reading, telling)
     values = reading.values.dropna()
     if may_be_months(values.to_numpy()) and values.nunique() >= FEWEST:
-        example = f"{values.iloc[0]:.15g}"
+        month = as_month_with_point(values.iloc[0])
         yield reading.note(
-            f" has numbers such as {example}, which may be the month"
-            f" {as_month_with_point(values.iloc[0])}. They are read as numbers. Write"
-            " months as 2023-01 or Jan 2023.",
-            "have numbers that may be months and are read as numbers",
-            example,
+            "have numbers that may be months, and are read as numbers",
+            f"{values.iloc[0]:.15g} may be {month}; write months as 2023-01",
         )
 
 
@@ -298,18 +296,12 @@ def _about_number(reading: Reading, cell: str) -> Iterator[Note]:
     (value,) = read_words([cell], reading.form)
     if PLAIN["."].fullmatch(cell) and float(cell) == value:
         return
-    unit = reading.form.unit
-    of_unit = f" with the unit '{unit}'" if unit else ""
-    if unit == HOURS:
-        of_unit = " of hours"
     example = f"'{cell}' is {value:.15g}"
+    if reading.form.unit == HOURS:
+        example += " hours"
     if is_code(cell):
-        example += f"; {reading.as_written} keeps such cells as words"
-    yield reading.note(
-        f" has text that is read as numbers{of_unit} ({example}).",
-        "have text that is read as numbers",
-        example,
-    )
+        example += f"; {reading.as_written} keeps them as words"
+    yield reading.note("have text that is read as numbers", example)
 
 
 def about_limits(reading: Reading) -> Iterator[Note]:
@@ -322,38 +314,25 @@ def about_limits(reading: Reading) -> Iterator[Note]:
     (value,) = read_words(limits[:1], reading.form)
     example = f"'{limits[0]}' is {value:.15g}"
     rows = counted(len(limits), "row")
-    yield reading.note(
-        f" has limits in {rows}, which are read as numbers ({example}).",
-        "have limits that are read as numbers",
-        f"{rows}, {example}",
-    )
+    yield reading.note("have limits that are read as numbers", f"{rows}, {example}")
 
 
 def _about_words(reading: Reading) -> Iterator[Note]:
     what = reading.lookalike.what
     if what:
-        yield reading.note(
-            f" has {what}, so they are read as words.",
-            "have cells that look like numbers or dates, and are read as words",
-            what,
-        )
+        kind = "have cells that look like numbers or dates, and are read as words"
+        yield reading.note(kind, what)
 
 
 def about_many_texts(reading: Reading) -> Iterator[Note]:
     """Describe how many texts get their own column."""
     count = reading.values.nunique()
     if reading.form.kind == "text" and count > MAX_CATEGORIES:
-        most = f"the {MAX_CATEGORIES} most frequent have a column each, and all others"
-        yield reading.note(
-            f" has {count} different texts: {most} share one.",
-            f"have many different texts: {most} of a column share one",
-            str(count),
+        what = (
+            f"have many different texts: the {MAX_CATEGORIES} most frequent become a"
+            " column each, and all others become one"
         )
-
-
-def _are(names: Sequence[str]) -> str:
-    verb = "is" if len(names) == 1 else "are"
-    return f"{listed(names)} {verb}"
+        yield reading.note(what, f"{count} texts")
 
 
 def how_joined(reading: Reading) -> Iterator[Note]:
@@ -382,19 +361,11 @@ def _about_sentinels(reading: Reading) -> Iterator[Note]:
         elif count:
             found.append(rows)
     if named:
-        yield reading.note(
-            f": {' and '.join(named)} is read as missing.",
-            "have numbers that --missing reads as missing",
-            " and ".join(named),
-        )
+        what = "have numbers that --missing reads as missing"
+        yield reading.note(what, " and ".join(named))
     if found:
-        yield reading.note(
-            f": {' and '.join(found)} is far from all other numbers, and is read as"
-            f" missing ({reading.as_written} reads it as a number).",
-            "have numbers that are far from all others, and are read as missing"
-            " (--as-written reads them as numbers)",
-            " and ".join(found),
-        )
+        what = "have numbers that are far from all others, and are read as missing"
+        yield reading.note(what, " and ".join(found), "reads them as numbers")
 
 
 def _about_marks(reading: Reading) -> Iterator[Note]:
@@ -413,37 +384,25 @@ def _about_marks(reading: Reading) -> Iterator[Note]:
         return
     names = sorted({*found})
     count = counted(len(found), "cell")
-    yield reading.note(
-        f": {_are(names)} read as missing in {count} ({reading.as_written} keeps them"
-        " as text).",
-        "have marks that are read as missing (--as-written keeps the marks of a"
-        " column as text)",
-        f"{listed(names)} in {count}",
-    )
+    detail = f"{listed(names)} in {count}"
+    what = "have marks that are read as missing"
+    yield reading.note(what, detail, "keeps them as text")
 
 
 def _about_marks_among_words(reading: Reading) -> Iterator[Note]:
     marks = [word for word in WORDS_OF_NOTHING if (reading.written == word).any()]
     if marks:
         remedy = f"--missing {','.join(marks)} reads them as missing"
-        yield reading.note(
-            f": {_are(marks)} kept as text ({remedy}).",
-            f"have {listed(marks)}, which are kept as text ({remedy})",
-        )
+        yield reading.note("have marks that are kept as text", remedy)
 
 
 def _about_spellings(reading: Reading) -> Iterator[Note]:
     joined = {best: sorted(ways) for best, ways in reading.spellings.joined.items()}
     if not joined:
         return
-    taken = [f"{_are(ways)} read as '{best}'" for best, ways in joined.items()]
     details = [f"{listed(ways)} as '{best}'" for best, ways in joined.items()]
-    yield reading.note(
-        f": {'; '.join(taken)} ({reading.as_written} keeps them apart).",
-        "have words in several spellings, which are replaced by the most frequent"
-        " one (--as-written keeps the spellings of a column apart)",
-        ", ".join(details),
-    )
+    what = "have words in several spellings, of which the most frequent one is read"
+    yield reading.note(what, ", ".join(details), "keeps them apart")
 
 
 def _about_short_words(reading: Reading) -> Iterator[Note]:
@@ -452,9 +411,5 @@ def _about_short_words(reading: Reading) -> Iterator[Note]:
     if not apart:
         return
     groups = ", ".join(" and ".join(map(repr, words)) for words in apart)
-    yield reading.note(
-        f" has {groups}, which may be one word in two spellings. They are kept apart."
-        " Write them alike if they are the same word.",
-        "have short words that may be one word in two spellings, and are kept apart",
-        groups,
-    )
+    what = "have short words that may be one word in two spellings, and are kept apart"
+    yield reading.note(what, groups)

@@ -13,7 +13,7 @@ import pandas as pd
 
 from ..engine.refusals import refusal
 from .conventions import FEWEST, MARKS, WHOLE
-from .dates import ORDERS, find_period, has_order, pattern_of, read_dates
+from .dates import ORDERS, find_period, first_year_of, has_order, read_dates
 from .formats import EPOCH, Column, Format, days, numbers_of_type, read_words
 from .numbers import OTHER, is_limit, read_quantity, unread_form
 from .units import is_sure
@@ -109,17 +109,17 @@ def _are_codes(column: Column, unit: str) -> bool:
     counts = column.counts_of_values
     marks = {*MARKS} - {*column.known.missing}
     has_marks = any(word in marks for word in column.counts)
-    if unit or (has_marks and are_few(counts.sum(), len(counts))):
+    if unit or (has_marks and _are_few(counts.sum(), len(counts))):
         return True
     return any(is_code(word) or is_limit(word) for word in counts.index)
 
 
 def may_be_classes(marks: Iterable[Any], numbers: list[Any]) -> bool:
     """Whether marks such as "-" among numbers may be a class."""
-    return any(marks) and are_few(len(numbers), len({*numbers}))
+    return any(marks) and _are_few(len(numbers), len({*numbers}))
 
 
-def are_few(num_cells: int, num_different: int) -> bool:
+def _are_few(num_cells: int, num_different: int) -> bool:
     """Whether each number is in at least two cells on average, the smallest number of
     rows of a class.
     """
@@ -209,7 +209,7 @@ def _attempt(column: Column, form: Format) -> _Attempt | None:
 def _completed(form: Format, counts: "pd.Series[int]") -> Format:
     """Add the most frequent unit of some words, or the hundred years of their dates."""
     if form.kind == "date":
-        return form._replace(pattern=pattern_of(form.pattern, counts.index))
+        return form._replace(first_year=first_year_of(form.pattern, counts.index))
     units: Counter[str] = Counter()
     for word, count in counts.items():
         quantity = read_quantity(word, form.decimal, form.thousands)

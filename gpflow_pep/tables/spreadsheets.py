@@ -8,10 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from ..engine.refusals import refusal, with_suggestion
 from .contents import SAMPLE, TableFault, unreadable
 from .conventions import MARKS, MARKS_IN_WORDS
-from .encodings import listed
+from .encodings import check_names, listed
 from .formats import kind_of_type
 from .headers import count_title_rows, distinct, names_of_places, title_note
 from .recognising import may_be_classes
@@ -56,11 +55,9 @@ def _choose_sheet(
     sheets: dict[str, pd.DataFrame], sheet: str | None
 ) -> tuple[str, list[str]]:
     """Choose the sheet, with a note if there are several."""
-    if sheet is not None and sheet in sheets:
-        return sheet, []
     if sheet is not None:
-        remedy = with_suggestion("Choose one of them (--sheet).", [sheet], sheets)
-        raise refusal("sheet", repr(sheet), f"one of {listed(sheets)}", remedy)
+        check_names("sheet", [sheet], sheets, "a sheet")
+        return sheet, []
     filled = [name for name, cells in sheets.items() if not cells.empty]
     if not filled:
         raise TableFault(

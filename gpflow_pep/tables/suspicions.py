@@ -14,7 +14,7 @@ from sklearn.linear_model import orthogonal_mp
 
 from .conventions import FEWEST, MIN_ROWS
 from .encodings import option
-from .notes import Note
+from .notes import Note, first_of
 
 #: A column with at least this rank correlation is a function of the target.
 _CORRELATION = 0.999
@@ -261,10 +261,8 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
         wild[positive] &= _distances(np.log(values[positive])) > _WILD_LOG
     rows = np.flatnonzero(wild)
     if 0 < len(rows) <= max(FEWEST, int(_WILD_SHARE * len(column))):
-        shown = ", ".join(
-            f"{values[row]:g} in row {column.index[row]}" for row in rows[:FEWEST]
-        )
-        more = f" and {len(rows) - FEWEST} more" if len(rows) > FEWEST else ""
+        wild_rows = [f"{values[row]:g} in row {column.index[row]}" for row in rows]
+        shown = first_of(wild_rows, FEWEST)
         at_least = "at least " if len(rows) > 1 else ""
         what = "Column"
         robust = ""
@@ -272,7 +270,7 @@ def _wild(column: "pd.Series[Any]", is_target: bool) -> Iterator[str]:
             what = "The target"
             robust = "; if they are correct, try --likelihood student_t"
         yield (
-            f"{what} '{column.name}' is {shown}{more} (rows count from 0), which is"
+            f"{what} '{column.name}' is {shown} (rows count from 0), which is"
             f" {at_least}{np.min(distances[rows]):.0f} robust standard deviations from"
             f" its median {np.median(values):g}. RMSE and NLPD, and the trained"
             " models, can depend on such rows more than on all others. Check these"
@@ -290,7 +288,7 @@ def _rare_classes(y: "pd.Series[Any]") -> Iterator[str]:
         f"'{name}' ({n} of {len(y)} rows, {n / len(y):.1%})" for name, n in rare.items()
     ]
     yield (
-        f"Rare classes of '{y.name}': {', '.join(parts[:8])}. Never predicting them"
+        f"Rare classes of '{y.name}': {first_of(parts)}. Never predicting them"
         " adds little to the error, which therefore means little. Look at the recall"
         " of each class (confusion.png), and at the probabilities (predictions.csv)."
     )

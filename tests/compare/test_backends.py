@@ -34,6 +34,7 @@ from gpflow_pep.compare import (
     process,
     schedule,
 )
+from gpflow_pep.compare.details import FRACTIONS
 from gpflow_pep.compare.run import _what_began as what_began
 from gpflow_pep.compare.trials import NOT_BEGUN, Outcome, Trial, Trials
 
@@ -143,13 +144,14 @@ def test_nothing_optional_begins_if_it_would_end_too_late() -> None:
         not_begun=lambda trial: trial,
         label=str,
     )
-    budget = schedule.TimeBudget(60.0, len(TRIALS))
-    budget.overhead = {TRIALS[0].model: 90.0, "another": 1.0}
-    reports = schedule.Reports(begun.append, len(TRIALS))
+    curve = [Trial("alpha 0", 1, fraction) for fraction in FRACTIONS]
+    budget = schedule.TimeBudget(60.0, len(curve))
+    budget.overhead = {"alpha 0": 90.0, "another": 1.0}
+    reports = schedule.Reports(begun.append, len(curve))
     assert not budget.is_over()
-    done = schedule.run_trials(trials, TRIALS, budget, reports, are_optional=True)
-    assert list(done) == TRIALS and not begun
-    assert (budget.fits, reports.done) == (0, len(TRIALS))
+    done = schedule.run_trials(trials, curve, budget, reports)
+    assert list(done) == curve and not begun
+    assert (budget.fits, reports.done) == (0, len(curve))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

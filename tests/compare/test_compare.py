@@ -201,8 +201,9 @@ def test_which_baselines_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_spread_is_of_rows_held_out_or_of_all() -> None:
     X = np.random.default_rng(0).normal(size=(50, 2))
     y = np.random.default_rng(1).normal(size=50)
-    fitted = candidates.WithSpread(LinearRegression()).fit(X, y)
     train, test = train_test_split(np.arange(50), test_size=0.2, random_state=0)
+    held_out = np.isin(np.arange(50), test)
+    fitted = candidates.WithSpread(LinearRegression()).fit(X, y, held_out)
     other = LinearRegression().fit(X[train], y[train])
     mean, deviation = fitted.predict(X[:3], return_std=True)
     assert_allclose(mean, LinearRegression().fit(X, y).predict(X[:3]))
@@ -212,7 +213,7 @@ def test_the_spread_is_of_rows_held_out_or_of_all() -> None:
     quantiles = fitted.predict_quantiles(X[:3], [0.1])[:, 0]
     assert_allclose(quantiles, scipy.stats.norm.ppf(0.1, mean, deviation))
     y = np.array([1.0, 3.0, 8.0])
-    constant = candidates.WithSpread(DummyRegressor(), 0.0).fit(np.zeros([3, 1]), y)
+    constant = candidates.WithSpread(DummyRegressor()).fit(np.zeros([3, 1]), y)
     trivial = scipy.stats.norm(4.0, np.std(y))
     densities = constant.log_densities(np.zeros([2, 1]), [0.0, 5.0])
     assert_allclose(densities, trivial.logpdf([0.0, 5.0]))
@@ -294,7 +295,7 @@ FRACTIONS = small_table().round().assign(load=lambda table: table["load"] + 0.5)
             ZEROS,
             "load",
             "auto",
-            r"X: got ndarray and the name 'load' .* Pass a DataFrame",
+            r"y: got 'load', expected \[12\] for 12 rows of X. Pass a target",
         ),
         (
             np.zeros(12),

@@ -18,20 +18,20 @@ import gpflow_pep
 from gpflow_pep.compare import Settings, clean, compare, details
 from gpflow_pep.compare.candidates import (
     WithSpread,
-    is_skewed,
     label_of,
     make_candidates,
     name_of,
 )
+from gpflow_pep.compare.candidates import _is_skewed as is_skewed
 from gpflow_pep.compare.details import Details, importance_of
 from gpflow_pep.compare.figures import pictures
+from gpflow_pep.compare.findings import _inputs_that_matter as inputs_that_matter
+from gpflow_pep.compare.findings import _more_rows as more_rows
+from gpflow_pep.compare.findings import _quality as quality
+from gpflow_pep.compare.findings import _ranking as ranking
+from gpflow_pep.compare.findings import _usable_for as usable_for
 from gpflow_pep.compare.findings import (
     findings,
-    inputs_that_matter,
-    more_rows,
-    quality,
-    ranking,
-    usable_for,
 )
 from gpflow_pep.compare.losses import METRICS
 from gpflow_pep.compare.scores import class_report
@@ -265,7 +265,7 @@ def test_logarithms_are_taken_where_they_predict_clearly_better() -> None:
     change = comparison.difference(best, "default")
     assert change.clear and change.mean < 0.0
     assert (
-        f"{best} has the lowest NLPD, clearly below the default model, and is saved"
+        f"{best} has the lowest NLPD, and is saved because it is clearly below"
         in ranking(comparison)
     )
     assert np.all(comparison.model.predict(skewed_table()[["x"]]) > 0.0)

@@ -22,7 +22,10 @@ from sklearn.metrics import roc_auc_score
 from gpflow_pep.compare import Comparison, Fit, Settings, clean, summarise
 from gpflow_pep.compare import findings as texts_of
 from gpflow_pep.compare.details import Details
-from gpflow_pep.compare.findings import findings, quality, ranking, usable_for
+from gpflow_pep.compare.findings import _quality as quality
+from gpflow_pep.compare.findings import _ranking as ranking
+from gpflow_pep.compare.findings import _usable_for as usable_for
+from gpflow_pep.compare.findings import findings
 from gpflow_pep.compare.losses import METRICS, Difference
 from gpflow_pep.compare.run import best_of
 from gpflow_pep.compare.scores import difference_over_rows, scores
@@ -297,12 +300,12 @@ def test_two_folds_do_not_make_a_worse_model_as_good() -> None:
 def test_what_tells_models_apart(settings: Any, left_out: Any, remedy: str) -> None:
     scores = {"mean": [8.0, 8.1], "default": [6.0, 6.0], "alpha 0": [6.1, 6.5]}
     comparison = replace(made(scores), settings=settings, left_out=left_out)
-    assert remedy in texts_of.more_parts(comparison)
+    assert remedy in texts_of._more_parts(comparison)
     same = {"mean": [8.0, 8.0], "default": [6.0, 6.0], "alpha 0": [6.01, 6.02]}
-    assert not texts_of.more_parts(replace(made(same), settings=settings))
+    assert not texts_of._more_parts(replace(made(same), settings=settings))
     five = {name: [6.0, 6.5, 6.0, 7.0, 8.0] for name in scores}
     five["default"] = [6.0] * 5
-    assert not texts_of.more_parts(made(five))
+    assert not texts_of._more_parts(made(five))
 
 
 WINDOWS = Settings(time_column="time", folds=4)
@@ -362,8 +365,8 @@ def test_what_is_better_in_every_window_is_saved(
         by = {"rmse": "0.72"}.get(metric, "0.360")
         heading = {"rmse": "RMSE"}.get(metric, "NLPD")
         assert text == (
-            f"alpha 0 has the lowest {heading}, below the default model in every"
-            f" window, by {by} on average, and is saved."
+            f"alpha 0 has the lowest {heading}, and is saved because it is below the"
+            f" default model in every window, by {by} on average."
         )
 
 
@@ -400,8 +403,8 @@ def test_a_baseline_with_the_lowest_score_beside_what_is_better_in_every_window(
         (
             {"mean": WORST, "default": WORSE, "alpha 0.5": NOISY},
             "alpha 0.5",
-            "alpha 0.5 has the lowest NLPD, clearly below the default model, and is"
-            " saved.",
+            "alpha 0.5 has the lowest NLPD, and is saved because it is clearly below"
+            " the default model.",
         ),
         (
             {"boosted trees": NOISY, "alpha 0": WORSE},
@@ -539,7 +542,7 @@ def test_a_ranking_of_rows_is_something_learnt() -> None:
     scores = {"class frequencies": constant, "alpha 0.5": {**constant, "auc": 0.899}}
     fits = [f._replace(scores=scores.get(f.model, f.scores)) for f in comparison.fits]
     comparison = replace(comparison, fits=fits, best="alpha 0.5")
-    gain, smaller, use, values = texts_of.gain_over_trivial(comparison, "alpha 0.5")
+    gain, smaller, use, values = texts_of._gain_over_trivial(comparison, "alpha 0.5")
     assert (gain, use, values) == (
         0.0,
         "order of rows",
@@ -566,7 +569,7 @@ def test_a_baseline_with_smaller_errors_is_named() -> None:
     comparison = replace(comparison, fits=fits)
     assert comparison.best == "alpha 0"
     assert (
-        texts_of.better_at_errors(comparison)
+        texts_of._better_at_errors(comparison)
         == "boosted trees (RMSE 2.6 instead of 4.955)"
     )
     table = comparison.held_out["alpha 0"].assign(
@@ -580,7 +583,7 @@ def test_a_baseline_with_smaller_errors_is_named() -> None:
     close = [
         fit._replace(scores={**fit.scores, "rmse": 2.6}) for fit in comparison.fits
     ]
-    assert texts_of.better_at_errors(replace(comparison, fits=close)) == ""
+    assert texts_of._better_at_errors(replace(comparison, fits=close)) == ""
 
 
 def test_medians_are_ours_where_means_are_of_trees() -> None:
@@ -714,11 +717,11 @@ def test_intervals_that_were_wrong_in_earlier_windows_are_not_recommended() -> N
 
 def test_intervals_of_counts_may_hold_more() -> None:
     comparison = numbers(true=np.zeros(100), mean=np.zeros(100))
-    assert texts_of.width_of_intervals(comparison)
+    assert texts_of._width_of_intervals(comparison)
     counts = replace(
         comparison, settings=replace(comparison.settings, likelihood="poisson")
     )
-    assert not texts_of.width_of_intervals(counts)
+    assert not texts_of._width_of_intervals(counts)
 
 
 def test_a_class_that_is_missed_is_loud() -> None:
@@ -794,8 +797,8 @@ def test_a_model_that_hardly_began_is_marked() -> None:
     assert "t too little time" in word_tables(comparison)[0].title
     warnings = texts(comparison, "warning")
     assert warnings == [
-        "The default model: the time limit ended 4 of 4 fits before step 10, so the"
-        " scores do not show how good this model is. Raise --minutes."
+        "The default model: 4 of 4 fits had no time for step 10, so the scores say"
+        " little. Raise --minutes."
     ]
     assert "Do not use it yet" not in usable_for(comparison)
     saved = replace(comparison, best="default")

@@ -66,7 +66,7 @@ def test_warnings_outside_of_fits_have_a_name() -> None:
 @pytest.mark.parametrize(
     "warned, where",
     [
-        ([("alpha 0", 2)], "alpha 0, fold 2 of 2"),
+        ([("alpha 0", 2)], "alpha 0, 1 of 2 fits"),
         ([("alpha 0", 0)], "alpha 0, all rows"),
         ([("alpha 0", 1), ("alpha 0", 2)], "alpha 0, 2 of 2 fits"),
         ([("alpha 1", 1), ("alpha 0", 2)], "alpha 1 and alpha 0, 2 of 4 fits"),

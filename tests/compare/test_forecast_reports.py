@@ -16,7 +16,7 @@ from scipy.stats import norm
 from sklearn.dummy import DummyRegressor
 
 from gpflow_pep.compare import Comparison, Settings, compare, figures
-from gpflow_pep.compare.findings import quality
+from gpflow_pep.compare.findings import _quality as quality
 from gpflow_pep.compare.forecasts import (
     SHADES,
     Forecast,

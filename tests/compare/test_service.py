@@ -21,13 +21,13 @@ from gpflow_pep.compare.predicting import prepared
 from gpflow_pep.compare.scores import scores
 from gpflow_pep.compare.service import (
     Score,
-    known_labels,
     moved_columns,
     promised_scores,
     scores_of_rows,
     sentence,
     verdicts,
 )
+from gpflow_pep.compare.service import _known_labels as known_labels
 from gpflow_pep.scoring import load_scorer, version_of
 from gpflow_pep.tables import Format, TableEncoder
 

@@ -63,13 +63,13 @@ from gpflow_pep.tables.cleaning import clean
         ),
         (
             {"folds": 5, "test_fraction": 0.2},
-            "or a test fraction",
+            "and test_fraction=0.2",
             "one of",
             "Leave one out",
         ),
         (
             {"time_column": "a", "group_column": "b"},
-            "'a' and a group_c",
+            "'a' and group_c",
             "one of",
             "Leave one",
         ),
@@ -168,5 +168,5 @@ def test_a_target_may_be_a_place() -> None:
     for place in (1, np.int64(1), -1):
         table, target = table_of(frame, place)
         assert table is frame and clean(table, target).y.name == "b"
-    with pytest.raises(ValueError, match="X: got ndarray and the place 1 of the targ"):
+    with pytest.raises(ValueError, match=r"y: got 1, expected .* table that has"):
         table_of(frame.to_numpy(), 1)

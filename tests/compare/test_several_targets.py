@@ -12,19 +12,18 @@ import pandas as pd
 import pytest
 from compare.small_comparison import TARGETS, limits, real, run, two_targets
 from numpy.testing import assert_allclose, assert_array_equal
+from pandas.testing import assert_frame_equal
 from rich.console import Console
 from scipy.stats import norm
 from sklearn.dummy import DummyRegressor
 
 from gpflow_pep.compare import Comparison, clean, compare, predict_table, summarise
 from gpflow_pep.compare.candidates import WithSpread
-from gpflow_pep.compare.findings import (
-    explained,
-    given_others,
-    quality,
-    together_or_separate,
-)
-from gpflow_pep.compare.report import by_row
+from gpflow_pep.compare.findings import _explained as explained
+from gpflow_pep.compare.findings import _given_others as given_others
+from gpflow_pep.compare.findings import _quality as quality
+from gpflow_pep.compare.findings import _together_or_separate as together_or_separate
+from gpflow_pep.compare.report import _by_row as by_row
 from gpflow_pep.compare.run import table_of
 from gpflow_pep.compare.scores import difference_over_parts, scores
 from gpflow_pep.compare.terminal import drawn, word_tables
@@ -181,7 +180,7 @@ def test_predictions_of_a_row_stand_beside_each_other() -> None:
     comparison = small()
     out = real("two targets").out
     assert (
-        "Target 'weight': a number. 1 input, 39 rows."
+        "Targets 'height', 'weight', 1 input, 39 rows."
         in real("two targets").result.stderr
     )
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -198,6 +197,18 @@ def test_predictions_of_a_row_stand_beside_each_other() -> None:
         by_row(held_out[held_out["target"] == "height"].drop(columns="target")).shape[1]
         == 8
     )
+
+
+def test_rows_that_two_splits_hold_out_are_written_twice() -> None:
+    held_out = small().held_out["default"]
+    later = held_out.assign(part=held_out["part"].max() + 1, mean=0.5)
+    wide = by_row(pd.concat([held_out, later]))
+    once = by_row(held_out)
+    assert_frame_equal(wide.iloc[: len(once)], once)
+    assert list(wide.index) == [*once.index, *once.index]
+    means = wide["mean(weight)"].iloc[len(once) :]
+    assert_array_equal(means.notna(), once["mean(weight)"].notna())
+    assert set(means.dropna()) == {0.5}
 
 
 def test_each_target_is_predicted_from_the_others_of_its_row(tmp_path: Path) -> None:
@@ -342,14 +353,14 @@ def test_classes_with_such_names_stay_classes(
 def test_a_baseline_scores_limits_as_probabilities() -> None:
     rows = np.arange(4.0)[:, None]
     y = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, -1.0], [2.5, 1.0]])
-    model = WithSpread(DummyRegressor(), 0.0).fit(rows, y)
+    model = WithSpread(DummyRegressor()).fit(rows, y)
     mean = y[:, 0].mean()
     std = y[:, 0].std()
     probabilities = norm.logcdf(3.0, mean, std), norm.logsf(2.5, mean, std)
     expected = [*norm.logpdf(y[:2, 0], mean, std), *probabilities]
     assert_allclose(model.log_densities(rows, y), expected)
     # Where all rows of a fold that are trained on have one target.
-    constant = WithSpread(DummyRegressor(), held_out=0.0).fit(rows, np.full(4, 5.0))
+    constant = WithSpread(DummyRegressor()).fit(rows, np.full(4, 5.0))
     found = constant.log_densities(rows[:2], np.array([5.0, 6.0]))
     assert_allclose(found, norm.logpdf([0.0, 1.0], scale=1e-3))
 

@@ -3,11 +3,13 @@
 import bz2
 import datetime
 import gzip
+import io
 import lzma
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ from cases import readers
 from cases.readers import FRAME, TEXT, WAYS, check_that_it_reads_back, frames, zipped
 from hypothesis import HealthCheck, given, settings
 
+from gpflow_pep.compare.predicting import read_as_in_training
 from gpflow_pep.tables import conventions
+from gpflow_pep.tables.conventions import Conventions
 from gpflow_pep.tables.reading import read_table
 
 
@@ -50,7 +54,7 @@ PACKED = [
         *(TEXT.replace(",", sep) for sep in (";", "\t", "  ", ", ", "~")),
         TEXT.replace(",", "|").replace("\n", "\r\n"),
         TEXT.replace(",", ";").replace(".", ","),
-        *map(TEXT.encode, ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32")),
+        *map(TEXT.encode, ("utf-8-sig", "utf-16", "utf-32")),
         *PACKED,
     ],
     ids=lambda content: str(content)[:9],
@@ -89,6 +93,21 @@ def test_latin_letters_and_missing_words(read: Any) -> None:
     assert found.attrs == {"sep": ";", "decimal": ",", "encoding": "cp1252"}
     assert list(found.columns) == ["größe", "farbe"] and found["farbe"][0] == "weiß"
     assert list(found.isna().sum()) == [2, 1]  # among words - may be one
+
+
+def test_standard_input_is_read_again_in_the_encoding_of_the_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = "town;x\nKöln;1\nBonn;2\n".encode("cp437")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    frame = read_table("-")
+    assert frame.attrs["encoding"] == "cp1252" and frame["town"][0] != "Köln"
+    model = SimpleNamespace(conventions=Conventions(encoding="cp437"))
+    options = {"sheet": None, "encoding": None}
+    again = read_as_in_training(model, Path("-"), frame, options)
+    assert again["town"][0] == "Köln"
+    options["encoding"] = "cp1252"
+    assert read_as_in_training(model, Path("-"), frame, options) is frame
 
 
 @pytest.mark.parametrize(
@@ -269,7 +288,7 @@ def test_excel(book: Any, tmp_path: Path) -> None:
     ]
     assert list(read_table(tmp_path / "t.xlsx", sheet="Other")["x"]) == [1]
     with pytest.raises(
-        ValueError, match=r"sheet: got 'Two', expected one of 'One', 'Other'"
+        ValueError, match=r"sheet: got 'Two', expected a sheet among 'One', 'Other'"
     ):
         read_table(tmp_path / "t.xlsx", sheet="Two")
 
@@ -397,6 +416,7 @@ def test_parquet(read: Any) -> None:
             {},
             r"is not text .* control characters",
         ),
+        (TEXT.encode("utf-16-le"), {}, r"is not text .* or pass its encoding"),
         (
             gzip.compress(TEXT.encode(), mtime=0)[:40],
             {},

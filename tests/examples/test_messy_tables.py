@@ -86,7 +86,7 @@ def argv(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def cleaned(folder: Path, file: str) -> Cleaned:
     data = clean(read_table(folder / file), TABLES[file].target)
-    return partition.note_equal_inputs(data, Settings())
+    return partition._note_equal_inputs(data, Settings())
 
 
 @pytest.mark.parametrize("file", EXPECTED)
