@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-import gpflow
 import numpy as np
-from gpflow.base import AnyNDArray
 
+from ...engine.refusals.arrays import AnyNDArray
+from ..single.defaults_of_gpflow import default_float
 from ..single.model import SingleModel
 from ..single.regression import SingleRegressor, count_outputs
 from ..single.settings import ModelSettings
@@ -30,7 +30,7 @@ def fit_numbers(
     :param before: A model from which a warm start begins.
     """
     named = settings_of_one_model(settings)
-    dtype = gpflow.default_float()
+    dtype = default_float()
     if named or dtype != np.float64:
         why = because_of(named)
         if not named:
