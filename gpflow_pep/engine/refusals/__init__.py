@@ -3,6 +3,8 @@ need TensorFlow, so that nothing waits for it.
 """
 
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
@@ -119,4 +121,9 @@ class ModuleWhenUsed(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
+        if self.__name__ not in sys.modules:
+            # What it warns of while it loads is not about the call that needs it.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                import_module(self.__name__)
         return getattr(import_module(self.__name__), name)

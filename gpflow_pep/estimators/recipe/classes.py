@@ -45,7 +45,7 @@ from ..single.inputs import listed
 from ..single.model import SingleModel
 from ..single.regression import LEAST_SECONDS
 from ..single.settings import ModelSettings
-from ..single.when_used import models, near, objectives
+from ..single.when_used import load_tensorflow, models, near, objectives
 from .mixture import Mixture
 from .recipe import (
     LEFT_OUT,
@@ -141,6 +141,7 @@ def fit_classes(
     :param classes: The labels, [C].
     :param before: A model from which a warm start begins.
     """
+    load_tensorflow()
     named = settings_of_one_model(settings)
     if named or len(X) < 2:
         return only_model(kind(settings).fit(X, Y, before=before), because_of(named))

@@ -7,8 +7,9 @@ import numpy as np
 from ...engine.refusals.arrays import AnyNDArray
 from ..single.defaults_of_gpflow import default_float
 from ..single.model import SingleModel
-from ..single.regression import SingleRegressor, count_outputs
+from ..single.regression import EXACT_ROWS, SingleRegressor, count_outputs
 from ..single.settings import ModelSettings
+from ..single.when_used import load_tensorflow
 from .columns import fit_columns
 from .forecasts import fit_forecast
 from .mixture import ColumnMixture, Mixture
@@ -37,6 +38,8 @@ def fit_numbers(
             why = f", because GPflow's default float is {dtype.__name__}"
         return only_model(SingleRegressor(settings).fit(X, Y, before=before), why)
     several = count_outputs(settings, X.shape[1], Y.shape[1]) > 1
+    if settings.max_seconds is not None and (several or len(X) > EXACT_ROWS):
+        load_tensorflow()
     if several and settings.num_latent is None:
         return fit_columns(settings, X, Y, names)
     if several:

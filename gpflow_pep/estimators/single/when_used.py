@@ -56,6 +56,7 @@ __all__ = [
     "gpflow",
     "left_out_labels",
     "likelihoods",
+    "load_tensorflow",
     "mixing",
     "models",
     "near",
@@ -68,3 +69,10 @@ __all__ = [
     "tf",
     "trainer",
 ]
+
+
+def load_tensorflow() -> None:
+    """Import all of them now: before a time limit begins, so that training has the
+    whole of it.
+    """
+    _ = trainer.Trainer, numpy_parts.numpy_components
