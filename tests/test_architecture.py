@@ -19,6 +19,7 @@ import tensorflow as tf
 from tools import faults, matrix, size
 
 import gpflow_pep
+from gpflow_pep.estimators.single import when_used
 
 PACKAGE = Path(gpflow_pep.__file__).parent
 CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
@@ -38,6 +39,17 @@ SOURCES = {
 TREES = {path: ast.parse(text) for path, text in SOURCES.items()}
 MODULES = [path for path in SOURCES if path not in LAZY]
 
+#: Rooms, and parts of rooms, that do not load TensorFlow when they are imported; and
+#: the modules in them that do. The estimators import these from
+#: `estimators/single/when_used.py`.
+WITHOUT_TENSORFLOW = (
+    *(f"engine.{room}" for room in ("refusals", "files", "left_out_rows", "records")),
+    *("engine.numerics.threads", "tables", "distributions", "scoring", "estimators"),
+)
+WITH_TENSORFLOW = {
+    f"estimators.single.{name}"
+    for name in ("describing", "left_out_labels", "numpy_parts", "parts", "trainer")
+}
 #: What NamedTuple calls its methods.
 NAMED_TUPLES = "._replace", "._asdict", "._fields"
 #: What models compute with has no public name, and two files of estimators need it: to
@@ -165,11 +177,47 @@ def test_models_are_at_the_door_too() -> None:
         assert getattr(gpflow_pep, name) is getattr(gpflow_pep.models, name)
 
 
-def test_refusals_need_no_tensorflow() -> None:
+def name_of(path: Path) -> str:
+    """The name of the module in a file."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def test_modules_that_need_no_tensorflow_do_not_load_it() -> None:
+    """TensorFlow takes seconds to load, and exact estimators compute with NumPy."""
+    names = sorted(map(name_of, SOURCES))
+    assert {f"gpflow_pep.{name}" for name in WITH_TENSORFLOW} <= set(names)
+    light = [
+        name
+        for name in names
+        if name.removeprefix("gpflow_pep.").startswith(WITHOUT_TENSORFLOW)
+        and name.removeprefix("gpflow_pep.") not in WITH_TENSORFLOW
+    ]
     code = (
-        "import sys, gpflow_pep.engine.refusals; sys.exit('tensorflow' in sys.modules)"
+        f"import sys, importlib\nfor name in {light}:\n"
+        "    importlib.import_module(name)\n"
+        "    if {'gpflow', 'tensorflow'} & sys.modules.keys(): sys.exit(name)"
     )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert len(light) > 60
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 0, f"{ended.stderr} loads TensorFlow"
+
+
+def test_modules_that_are_imported_when_used_are_those_that_mypy_reads() -> None:
+    path = PACKAGE / "estimators/single/when_used.py"
+    (for_mypy,) = (node for node in TREES[path].body if isinstance(node, ast.If))
+    package = name_of(path).split(".")[:-1]
+    names = {}
+    for node in for_mypy.body:
+        home = []
+        if isinstance(node, ast.ImportFrom):
+            home = package[: len(package) - node.level + 1]
+            home += [node.module] if node.module else []
+        assert isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names:
+            names[alias.asname or alias.name] = ".".join([*home, alias.name])
+    assert sorted([*names, "load_tensorflow"]) == when_used.__all__
+    assert {n: getattr(when_used, n).__name__ for n in names} == names
 
 
 def private_uses(tree: ast.AST) -> Iterator[str]:
@@ -315,10 +363,7 @@ def definitions() -> dict[str, set[str]]:
     for path in MODULES:
         for node in TREES[path].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                module = ".".join(
-                    path.relative_to(PACKAGE.parent).with_suffix("").parts
-                )
-                homes[node.name].add(f"{module}.{node.name}")
+                homes[node.name].add(f"{name_of(path)}.{node.name}")
     for room in gpflow_pep.ROOMS:
         module = getattr(gpflow_pep, room)
         rooms = {

@@ -14,8 +14,13 @@ counts the operations of the value, and ``both`` those of value and gradient, wi
 that loops, branches and other functions have. ``fit s`` is the time from the
 constructor to the end of ``gpflow_pep.training.maximise``, in a process that has
 compiled nothing, with its processor time and its steps.
+
+The last line is of an estimator with nothing set, on rows of five inputs: the seconds
+to import ``gpflow_pep.estimators``, after NumPy, SciPy and scikit-learn, and to fit for
+the first time, with the processor time of both. It shows whether TensorFlow was loaded.
 """
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -26,6 +31,7 @@ from examples.common import arguments, in_own_process, seconds, value_and_gradie
 
 NUM_INDUCING = 20
 NUM_INPUTS = 2
+INPUTS_OF_ESTIMATOR = 5
 MODELS = (
     "SGPR",
     "SVGP",
@@ -52,6 +58,15 @@ class Fit(NamedTuple):
     seconds: float
     processor: float
     steps: int
+
+
+class FirstFit(NamedTuple):
+    """What an estimator took from its import to the end of its first fit."""
+
+    importing: float
+    fitting: float
+    processor: float
+    loads_tensorflow: bool
 
 
 def create(name: str, num_rows: int) -> tuple[Any, Callable[[], Any]]:
@@ -114,6 +129,26 @@ def fit(name: str, num_rows: int) -> Fit:
     return Fit(time.perf_counter() - began, time.process_time() - processor, steps)
 
 
+def first_fit(num_rows: int) -> FirstFit:
+    """Import the estimators in this process, and fit one of them."""
+    import scipy.optimize  # noqa: F401
+    import sklearn.preprocessing  # noqa: F401
+
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (num_rows, INPUTS_OF_ESTIMATOR))
+    y = np.sin(2.0 * X[:, 0]) + X[:, 1] + 0.3 * rng.standard_normal(num_rows)
+    began = time.perf_counter()
+    processor = time.process_time()
+    from gpflow_pep.estimators import PEPRegressor
+
+    imported = time.perf_counter()
+    PEPRegressor(random_state=0).fit(X, y)
+    ended = time.perf_counter()
+    processor = time.process_time() - processor
+    loads_tensorflow = "tensorflow" in sys.modules
+    return FirstFit(imported - began, ended - imported, processor, loads_tensorflow)
+
+
 def _first_function() -> None:
     import tensorflow as tf
 
@@ -167,6 +202,15 @@ def main() -> None:
             whole = least(fits[name])
             line += f"{whole.seconds:8.2f}{whole.processor:8.2f}{whole.steps:8}"
         print(line)
+    import_and_fit = least(
+        [in_own_process(first_fit, args.rows) for _ in range(args.repeats)]
+    )
+    with_or_without = "with" if import_and_fit.loads_tensorflow else "without"
+    print(
+        f"PEPRegressor(): import {import_and_fit.importing:.2f} s, fit"
+        f" {import_and_fit.fitting:.2f} s, CPU {import_and_fit.processor:.2f} s,"
+        f" {with_or_without} TensorFlow"
+    )
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ from ..estimators import PEPClassifier, PEPRegressor
 from ..estimators.separate import SeparateRegressors
 from ..estimators.single.classes import SingleClassifier
 from ..estimators.single.model import MANY_POINTS, MOST_ROWS
-from ..estimators.single.parts import CLASSES, NUMBERS, ROWS, make_likelihood
+from ..estimators.single.parts import CLASSES, NUMBERS, make_likelihood
 from ..estimators.single.regression import EXACT_ROWS
+from ..estimators.single.settings import ROWS
 from ..likelihoods import LogNormal
 from ..tables.cleaning import Cleaned
 from ..tables.encodings import CYCLES

@@ -13,10 +13,10 @@ import pandas as pd
 from scipy.stats import binomtest
 from sklearn.metrics import r2_score
 
+from ..engine.records import OVER
 from ..engine.refusals import counted
 from ..estimators.exporting_numpy import why_no_scorer
 from ..tables.suspicions import formula
-from ..training.fitting.points import OVER
 from . import scores as of_rows
 from .candidates import DEFAULT, LOGARITHMS, TRIVIAL, is_separate
 from .losses import (

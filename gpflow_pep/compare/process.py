@@ -136,7 +136,7 @@ def run_trial(trials: Any, of_threads: int | None, trial: Any, seconds: float) -
         any. Warnings are not recorded there, because it is not known which trial caused
         them.
     """
-    from ..training.fitting.full_batch import one_blas_thread
+    from ..engine.numerics.threads import one_blas_thread
     from .fit_warnings import with_warnings
 
     global _has_run

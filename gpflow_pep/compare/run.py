@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 from sklearn.pipeline import Pipeline
 
+from ..engine.numerics.threads import one_blas_thread
 from ..engine.refusals import refusal
 from ..estimators.single.outputs import column_names
 from ..tables.cleaning import Cleaned, clean
 from ..tables.conventions import MIN_ROWS
-from ..training.fitting.full_batch import one_blas_thread
 from .candidates import (
     DEFAULT,
     LOGARITHMS,

@@ -18,11 +18,11 @@ from sklearn.pipeline import Pipeline
 from threadpoolctl import threadpool_limits
 
 from ..engine.checks import reason
+from ..engine.records import OVER
 from ..engine.refusals import counted
 from ..estimators import DrawingPipeline
 from ..models import PEP, ConvergenceWarning
 from ..tables.cleaning import Cleaned, make_preparation
-from ..training.fitting.points import OVER
 from .candidates import DEFAULT, SINGLE, holds_rows_out, make_candidates
 from .fit_warnings import plain
 from .partition import parts_of

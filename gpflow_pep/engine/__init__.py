@@ -11,6 +11,11 @@ ROOMS = {
         " and arrays; no TensorFlow"
     ),
     "files": "files and folders that are written whole or not at all; no TensorFlow",
+    "left_out_rows": (
+        "rows that are left out of training: their copies, and weights of models that"
+        " predict them; no TensorFlow"
+    ),
+    "records": "what training returns; no TensorFlow",
     "checks": "checks of the arguments of models, and of values inside graphs",
     "numerics": (
         "tensors only; `linalg` is the one place that adds jitter, `power` the one"

@@ -2,30 +2,34 @@
 attributes after a fit, and pickling.
 """
 
+from __future__ import annotations
+
 import abc
 import warnings
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar, TypeVar
 
-import gpflow
 import numpy as np
-from gpflow.base import AnyNDArray
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
-from gpflow.models import GPModel
 from sklearn.base import BaseEstimator
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..distributions import Recalibration, YeoJohnson
-from ..engine import checks
-from ..training import Ensemble, MaximiseRecord
-from ..training.choosing.ensemble import EnsemblePosterior
-from ..training.fitting.points import copies_of, may_be_trials
+from ..engine.left_out_rows import copies_of, may_be_trials
+from ..engine.records import MaximiseRecord
+from ..engine.refusals import as_code, refusal
+from ..engine.refusals.arrays import AnyNDArray
+from ..engine.refusals.numbers import (
+    check_choice,
+    check_positive,
+    check_real,
+    is_number,
+)
 from .recipe.mixture import ColumnMixture, Mixture
 from .rows_held import RowsHeld, count_rows_held
+from .single.defaults_of_gpflow import default_float
 from .single.inputs import (
     YEO_JOHNSON,
     check_sizes,
@@ -37,13 +41,13 @@ from .single.inputs import (
     words_refused,
 )
 from .single.model import SingleModel
-from .single.parts import wants_near_rows
-from .single.settings import ModelSettings
+from .single.settings import ModelSettings, wants_near_rows
+from .single.when_used import ensemble, gpflow
 
 #: The functions that turn an estimator into its state and back while skops writes or
 #: reads the object around it: :mod:`gpflow_pep.estimators.saving`. None: the estimator
 #: is pickled as usual.
-DESCRIBE: ContextVar[Callable[["PEPEstimator"], dict[str, Any]] | None]
+DESCRIBE: ContextVar[Callable[[PEPEstimator], dict[str, Any]] | None]
 DESCRIBE = ContextVar("DESCRIBE", default=None)
 RESTORE: ContextVar[Callable[[dict[str, Any]], dict[str, Any]] | None]
 RESTORE = ContextVar("RESTORE", default=None)
@@ -69,11 +73,11 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def __init__(
         self,
-        kernel: str | Kernel = "auto",
+        kernel: str | gpflow.kernels.Kernel = "auto",
         *,
         num_inducing: int | str = "auto",
         alpha: float | str | Sequence[float] = "auto",
-        likelihood: str | Likelihood = "auto",
+        likelihood: str | gpflow.likelihoods.Likelihood = "auto",
         inputs: str = "auto",
         inducing: Any = "kmeans",
         near_rows: int | str | None = "auto",
@@ -149,31 +153,27 @@ class PEPEstimator(BaseEstimator, abc.ABC):
 
     def _check_parameters(self) -> None:
         if self.num_inducing != "auto":
-            checks.check_positive("num_inducing", self.num_inducing)
-        checks.check_positive("max_iterations", self.max_iterations)
+            check_positive("num_inducing", self.num_inducing)
+        check_positive("max_iterations", self.max_iterations)
         if self.max_seconds is not None:
             remedy = "None sets no limit."
-            checks.check_real("max_seconds", self.max_seconds, "[0, inf]", remedy)
+            check_real("max_seconds", self.max_seconds, "[0, inf]", remedy)
         wants_near_rows(self.near_rows)
         remedy = "Leave it out if in doubt."
-        checks.check_choice(
-            "inputs", self.inputs, ("auto", "standard", YEO_JOHNSON), remedy
-        )
+        check_choice("inputs", self.inputs, ("auto", "standard", YEO_JOHNSON), remedy)
         if self.inputs == YEO_JOHNSON and not self.standardize:
             got = f"{YEO_JOHNSON!r} with standardize=False"
-            raise checks.refusal(
+            raise refusal(
                 "inputs", got, "standardised inputs", "Leave one of them out."
             )
         booleans = ["ard", "standardize", "warm_start"]
-        if checks.is_number(self.ard):
+        if is_number(self.ard):
             booleans.remove("ard")
-            checks.check_real("ard", self.ard, "(0, inf)", remedy)
+            check_real("ard", self.ard, "(0, inf)", remedy)
         for name in booleans:
             if not isinstance(getattr(self, name), bool | np.bool_):
-                got = checks.as_code(getattr(self, name))
-                raise checks.refusal(
-                    name, got, "True or False", "Leave it out if in doubt."
-                )
+                got = as_code(getattr(self, name))
+                raise refusal(name, got, "True or False", "Leave it out if in doubt.")
 
     def _known_rows(
         self, X: AnyNDArray, Y: AnyNDArray, is_one_model: bool
@@ -246,17 +246,17 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return "\n".join(self.mixture_.lines)
 
     @property
-    def model_(self) -> GPModel | Ensemble:
+    def model_(self) -> gpflow.models.GPModel | ensemble.Ensemble:
         """The model of the component with the largest weight."""
         return self.mixture_.heaviest.model
 
     @property
-    def kernel_(self) -> Kernel:
+    def kernel_(self) -> gpflow.kernels.Kernel:
         """The kernel of :attr:`model_`."""
         return self.mixture_.heaviest.kernel
 
     @property
-    def likelihood_(self) -> Likelihood:
+    def likelihood_(self) -> gpflow.likelihoods.Likelihood:
         """The likelihood of :attr:`model_`."""
         return self.mixture_.heaviest.likelihood
 
@@ -303,14 +303,14 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         return self.mixture_.heaviest.num_near_rows
 
     @property
-    def posterior_(self) -> EnsemblePosterior:
+    def posterior_(self) -> ensemble.EnsemblePosterior:
         """The posterior of the model, which predicts f and y at inputs in the model's
         units.
         """
         return self.mixture_.heaviest.posterior
 
     @property
-    def input_scaler_(self) -> "StandardScaler | YeoJohnson":
+    def input_scaler_(self) -> StandardScaler | YeoJohnson:
         """The scaler of inputs from original units to those of ``model_``."""
         return self.mixture_.heaviest.scaler
 
@@ -346,7 +346,7 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         check_table("X", X)
         check_table("y", y[0] if y else None)
         with words_refused(X):
-            dtype = gpflow.default_float()
+            dtype = default_float()
             options |= {"dtype": dtype, "ensure_all_finite": "allow-nan"}
             checked = validate_data(self, dense(X), *y, **options)
         rows = checked[0] if y else checked

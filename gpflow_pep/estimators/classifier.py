@@ -1,26 +1,27 @@
 """Classification for scikit-learn."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
-import gpflow
 import numpy as np
-from gpflow.base import AnyNDArray
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
 from sklearn.base import ClassifierMixin
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.multiclass import type_of_target
 
 from ..distributions.cutting import cuts_reported
-from ..engine.checks import as_code, refusal
+from ..engine.refusals import as_code, refusal
+from ..engine.refusals.arrays import AnyNDArray
 from ..tables.grades import order_of_labels, places_in
 from .base import PEPEstimator
 from .recipe.classes import fit_classes
 from .recipe.mixture import Mixture
 from .recipe.recipe import settings_of_one_model
 from .single.classes import SingleClassifier
+from .single.defaults_of_gpflow import default_float
 from .single.inputs import check_table, filled, refuse_missing
+from .single.when_used import gpflow
 
 
 class PEPClassifier(ClassifierMixin, PEPEstimator):
@@ -77,11 +78,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
 
     def __init__(
         self,
-        kernel: str | Kernel = "auto",
+        kernel: str | gpflow.kernels.Kernel = "auto",
         *,
         num_inducing: int | str = "auto",
         alpha: float | str | Sequence[float] = "auto",
-        likelihood: str | Likelihood = "auto",
+        likelihood: str | gpflow.likelihoods.Likelihood = "auto",
         order: Sequence[Any] | None = None,
         inputs: str = "auto",
         inducing: Any = "kmeans",
@@ -142,7 +143,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         if len(self.classes_) < 2:
             got = f"one class, {as_code(self.classes_[0])}"
             raise refusal("y", got, "two or more", "Add rows of another class.")
-        Y = numbers[:, None].astype(gpflow.default_float())
+        Y = numbers[:, None].astype(default_float())
         given = X
         settings = self._settings(order=None, num_classes=len(self.classes_))
         is_one_model = bool(settings_of_one_model(settings))

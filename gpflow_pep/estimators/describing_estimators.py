@@ -1,38 +1,40 @@
 """Estimators as JSON and arrays, and back."""
 
+from __future__ import annotations
+
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from gpflow.base import AnyNDArray
-from gpflow.mean_functions import Zero
-from gpflow.models import GPModel
 from sklearn.preprocessing import StandardScaler
 
 from ..distributions import Recalibration, Units, YeoJohnson
-from ..engine.checks import refusal
-from ..engine.predictions.context_rows import NearRows
-from ..engine.prior import is_mixed
-from ..engine.sites.posterior import Sites
-from ..models import ARPEP, PEP, PEPClassification, PEPRegression
-from ..training.choosing.ensemble import Ensemble, components
+from ..engine.refusals import refusal
+from ..engine.refusals.arrays import AnyNDArray
+from ..scoring.stored import Described
 from .base import PEPEstimator
 from .classifier import PEPClassifier
 from .recipe.mixture import ColumnMixture, Mixture
 from .regressor import PEPRegressor
 from .rows_held import RowsHeld
-from .single.describing import Described, Describer, Loader, check_same
 from .single.model import SingleModel
 from .single.settings import ModelSettings
+from .single.when_used import (
+    context_rows,
+    describing,
+    ensemble,
+    gpflow,
+    models,
+    posteriors,
+    prior,
+    tf,
+)
 
 ESTIMATORS = {kind.__name__: kind for kind in (PEPRegressor, PEPClassifier)}
-MODELS: dict[str, Any] = {
-    kind.__name__: kind for kind in (PEPRegression, PEP, PEPClassification, ARPEP)
-}
 _PARTS = ("kernel", "likelihood", "inducing_variable")
 _OF_POINTS = ("chunk_size", "num_latent_gps", "reset_sites")
-#: The arguments of a model other than data, parts and alpha.
+#: The models that estimators train, and the arguments of each other than data, parts
+#: and alpha.
 _OPTIONS: dict[str, tuple[str, ...]] = {
     "PEPRegression": ("chunk_size",),
     "PEP": _OF_POINTS,
@@ -62,7 +64,7 @@ _COLUMNS = "lines", "places", "known_places"
 
 
 def describe_estimator(
-    estimator: PEPEstimator, describe: Describer
+    estimator: PEPEstimator, describe: describing.Describer
 ) -> dict[str, Described]:
     """Describe an estimator, fitted or not; refuse parts that loading could not
     restore.
@@ -95,7 +97,9 @@ def describe_estimator(
     return described
 
 
-def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEstimator:
+def construct_estimator(
+    described: dict[str, Described], load: describing.Loader
+) -> PEPEstimator:
     """Construct the estimator that was described. If the description was changed, the
     error can have any type.
     """
@@ -115,7 +119,7 @@ def construct_estimator(described: dict[str, Described], load: Loader) -> PEPEst
 
 
 def _describe_mixture(
-    mixture: Mixture | ColumnMixture, describe: Describer
+    mixture: Mixture | ColumnMixture, describe: describing.Describer
 ) -> dict[str, Described]:
     """Describe single models and how they are mixed, or mixtures and their columns."""
     if isinstance(mixture, ColumnMixture):
@@ -133,7 +137,9 @@ def _describe_mixture(
 
 
 def _construct_mixture(
-    kind: type[SingleModel], described: dict[str, Described], load: Loader
+    kind: type[SingleModel],
+    described: dict[str, Described],
+    load: describing.Loader,
 ) -> Any:
     if "columns" in described:
         mixtures = [
@@ -149,23 +155,29 @@ def _construct_mixture(
     return Mixture(tuple(singles), settings, **mixed)
 
 
-def describe_mixing(mixture: Mixture, describe: Describer) -> dict[str, Described]:
+def describe_mixing(
+    mixture: Mixture, describe: describing.Describer
+) -> dict[str, Described]:
     """Describe how the components of a mixture are mixed."""
     return {name: describe(getattr(mixture, name), name) for name in _MIXTURE}
 
 
 def _describe_settings(
-    settings: ModelSettings, describe: Describer
+    settings: ModelSettings, describe: describing.Describer
 ) -> dict[str, Described]:
     values = vars(settings).items()
     return {name: describe(value, f"settings.{name}") for name, value in values}
 
 
-def _construct_settings(described: dict[str, Described], load: Loader) -> ModelSettings:
+def _construct_settings(
+    described: dict[str, Described], load: describing.Loader
+) -> ModelSettings:
     return ModelSettings(**{name: load(value) for name, value in described.items()})
 
 
-def _describe_single(single: SingleModel, describe: Describer) -> dict[str, Described]:
+def _describe_single(
+    single: SingleModel, describe: describing.Describer
+) -> dict[str, Described]:
     _ = single.posterior  # computed first, because this can move sites a little
     described: dict[str, Described] = {
         "settings": _describe_settings(single.settings, describe),
@@ -173,7 +185,7 @@ def _describe_single(single: SingleModel, describe: Describer) -> dict[str, Desc
         "inputs": describe_scaler(single.scaler, describe),
         "target": describe(single.units, "target"),
     }
-    if isinstance(single.model, Ensemble):
+    if isinstance(single.model, ensemble.Ensemble):
         described["ensemble"] = _describe_ensemble(single.model, describe)
     else:
         described["model"] = _describe_model(single.model, describe)
@@ -183,7 +195,9 @@ def _describe_single(single: SingleModel, describe: Describer) -> dict[str, Desc
 
 
 def _construct_single(
-    kind: type[SingleModel], described: dict[str, Described], load: Loader
+    kind: type[SingleModel],
+    described: dict[str, Described],
+    load: describing.Loader,
 ) -> SingleModel:
     single = kind(_construct_settings(described["settings"], load))
     single.num_iterations = load(described["num_iterations"])
@@ -200,14 +214,18 @@ def _construct_single(
     return single
 
 
-def _construct_ensemble(described: dict[str, Described], load: Loader) -> Ensemble:
+def _construct_ensemble(
+    described: dict[str, Described], load: describing.Loader
+) -> ensemble.Ensemble:
     models = [_construct_model(component, load) for component in described["models"]]
-    near = [values and NearRows(*values) for values in described["near"]]
+    near = [values and context_rows.NearRows(*values) for values in described["near"]]
     members = [models[place] for place in described["components"]]
-    return Ensemble(members, load(described["weights"]), near=near)
+    return ensemble.Ensemble(members, load(described["weights"]), near=near)
 
 
-def _describe_ensemble(mixed: Ensemble, describe: Describer) -> dict[str, Described]:
+def _describe_ensemble(
+    mixed: ensemble.Ensemble, describe: describing.Describer
+) -> dict[str, Described]:
     """Describe an ensemble. A model that is used with and without near rows is written
     once.
     """
@@ -229,24 +247,27 @@ def check_estimator_same(loaded: PEPEstimator, original: PEPEstimator) -> None:
             _check_single_same(*pair)
     parameters = loaded.get_params(deep=False)
     for name, value in original.get_params(deep=False).items():
-        check_same(parameters[name], value, name)
+        describing.check_same(parameters[name], value, name)
 
 
 def _check_single_same(loaded: SingleModel, original: SingleModel) -> None:
-    models = components(loaded.model)[0], components(original.model)[0]
+    models = (
+        ensemble.components(loaded.model)[0],
+        ensemble.components(original.model)[0],
+    )
     for new, old in zip(*models, strict=True):
         for part in _PARTS:
-            check_same(getattr(new, part), getattr(old, part), part)
+            describing.check_same(getattr(new, part), getattr(old, part), part)
 
 
-def describe_scaler(scaler: Any, describe: Describer) -> Described:
+def describe_scaler(scaler: Any, describe: describing.Describer) -> Described:
     """Describe the scaler of inputs to a model's units."""
     if isinstance(scaler, YeoJohnson):
         return describe(scaler, "scaler")
     return {name: describe(getattr(scaler, name), f"scaler.{name}") for name in _SCALER}
 
 
-def _construct_scaler(described: dict[str, Described], load: Loader) -> Any:
+def _construct_scaler(described: dict[str, Described], load: describing.Loader) -> Any:
     if "powers" in described:
         return YeoJohnson(**load(described))
     scaler = StandardScaler()
@@ -255,13 +276,21 @@ def _construct_scaler(described: dict[str, Described], load: Loader) -> Any:
     return scaler
 
 
-def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]:
+def _describe_model(
+    model: gpflow.models.GPModel, describe: describing.Describer
+) -> dict[str, Described]:
     kind = type(model)
     mean = type(model.mean_function)
     name = kind.__name__
+    is_ours = name in _OPTIONS and kind is getattr(models, name)
     for other, label, got, expected in (
-        (kind is not MODELS.get(name), "", f"a {name}", f"one of {', '.join(MODELS)}"),
-        (mean is not Zero, ".mean_function", f"a {mean.__name__}", "a Zero"),
+        (not is_ours, "", f"a {name}", f"one of {', '.join(_OPTIONS)}"),
+        (
+            mean is not gpflow.functions.Zero,
+            ".mean_function",
+            f"a {mean.__name__}",
+            "a Zero",
+        ),
         (getattr(model, "has_blocks", False), "", "blocks of rows", "none"),
         (getattr(model, "memory", None) is not None, ".memory", "a memory", "none"),
     ):
@@ -275,18 +304,18 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
         **{part: describe(getattr(model, part), part) for part in _PARTS},
         "options": {o: describe(getattr(model, o), o) for o in _OPTIONS[name]},
     }
-    if is_mixed(model.kernel):  # it determines the number of latent functions
+    if prior.is_mixed(model.kernel):  # it determines the number of latent functions
         described["options"] |= dict.fromkeys(
             {"num_latent_gps"} & set(described["options"])
         )
-    if isinstance(model, ARPEP):
+    if isinstance(model, models.ARPEP):
         described["q"] = {
             part: describe(getattr(model, part), part) for part in ("q_mu", "q_sqrt")
         }
         return described
     X, Y = map(np.asarray, model.data)
     described["data"] = [describe(X, "data"), _describe_targets(Y, describe)]
-    if isinstance(model, PEP):
+    if isinstance(model, models.PEP):
         described["settings"] = {
             name: describe(getattr(model, name), name) for name in _SETTINGS
         }
@@ -299,31 +328,35 @@ def _describe_model(model: GPModel, describe: Describer) -> dict[str, Described]
     return described
 
 
-def _construct_model(described: dict[str, Described], load: Loader) -> GPModel:
+def _construct_model(
+    described: dict[str, Described], load: describing.Loader
+) -> gpflow.models.GPModel:
     name = described["class"]
     arguments = {part: load(described[part]) for part in (*_PARTS, "alpha")}
     arguments |= {key: load(described["options"][key]) for key in _OPTIONS[name]}
     if name == "ARPEP":
-        model = ARPEP(**arguments)
+        model = models.ARPEP(**arguments)
         model.q_mu, model.q_sqrt = (
             load(described["q"][part]) for part in ("q_mu", "q_sqrt")
         )
         return model
     X, Y = described["data"]
-    model = MODELS[name]((load(X), _construct_targets(Y, load)), **arguments)
+    model = getattr(models, name)((load(X), _construct_targets(Y, load)), **arguments)
     variables = {key: load(described["variables"][key]) for key in _variables_of(model)}
-    if isinstance(model, PEP):
+    if isinstance(model, models.PEP):
         for setting in _SETTINGS:
             setattr(model, setting, load(described["settings"][setting]))
         model.write_sites(
-            Sites(*(tf.constant(variables.pop(part)) for part in ("nu", "tau")))
+            posteriors.Sites(
+                *(tf.constant(variables.pop(part)) for part in ("nu", "tau"))
+            )
         )
     for key, value in variables.items():
         attrgetter(_variables_of(model)[key])(model).assign(value)
     return model
 
 
-def _describe_targets(Y: AnyNDArray, describe: Describer) -> Described:
+def _describe_targets(Y: AnyNDArray, describe: describing.Describer) -> Described:
     """Describe targets; missing targets are replaced by a number."""
     there = ~np.isnan(Y)
     if there.all():
@@ -334,17 +367,17 @@ def _describe_targets(Y: AnyNDArray, describe: Describer) -> Described:
     }
 
 
-def _construct_targets(described: Described, load: Loader) -> AnyNDArray:
+def _construct_targets(described: Described, load: describing.Loader) -> AnyNDArray:
     if "targets" not in described:  # all targets were observed
         return load(described)
     return np.where(load(described["observed"]), load(described["targets"]), np.nan)
 
 
-def _variables_of(model: GPModel) -> dict[str, str]:
+def _variables_of(model: gpflow.models.GPModel) -> dict[str, str]:
     """Find the variables that are not parameters: a dictionary from the name in the
     files to the path of the variable.
     """
-    if isinstance(model, PEP):
+    if isinstance(model, models.PEP):
         return {
             "nu": "sites.nu",
             "tau": "sites.tau",

@@ -1,5 +1,7 @@
 """Export of fitted estimators for predictions without TensorFlow."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
@@ -8,18 +10,17 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.checks import refusal
 from ..engine.files import SCORER
+from ..engine.refusals import refusal
 from ..scoring.likelihoods import CLASSES
 from ..scoring.scorer import Scorer
-from ..scoring.stored import SavedFiles, write_files
+from ..scoring.stored import Described, SavedFiles, write_files
 from ..tables import TableEncoder
 from .classifier import PEPClassifier
 from .describing_estimators import describe_mixing, describe_scaler
 from .regressor import PEPRegressor
-from .single.describing import Described, Describer
 from .single.model import SingleModel
-from .single.numpy_parts import describe_posterior
+from .single.when_used import describing, numpy_parts
 
 
 def export_numpy(
@@ -85,7 +86,7 @@ def _scorer_files(estimator: Any) -> SavedFiles:
     last = steps[-1]
     scalers = [step for step in steps if type(step) is StandardScaler]
     names = getattr(encoder, "feature_names_in_", None)
-    describe = Describer(values=True)
+    describe = describing.Describer(values=True)
     mixture = last.mixture_
     columns = conventions = None
     if isinstance(encoder, TableEncoder):
@@ -143,11 +144,11 @@ def _steps_of(estimator: Any) -> list[Any]:
     return [*before, last]
 
 
-def _component(single: SingleModel, describe: Describer) -> Described:
+def _component(single: SingleModel, describe: describing.Describer) -> Described:
     """Describe one of the mixed models: its inputs, its posterior, and its targets."""
     return {
         "inputs": describe_scaler(single.scaler, describe),
-        "ensemble": describe_posterior(single.posterior, describe),
+        "ensemble": numpy_parts.describe_posterior(single.posterior, describe),
         "target": describe(single.units, "target"),
         "columns": single.columns,
     }

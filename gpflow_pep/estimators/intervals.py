@@ -23,11 +23,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 from sklearn.model_selection import KFold
 
-from ..engine.checks import counted, refusal
-from ..training.fitting.points import copies_of
+from ..engine.left_out_rows import copies_of
+from ..engine.refusals import counted, refusal
+from ..engine.refusals.arrays import AnyNDArray
 from .recipe.mixture import ColumnMixture, Mixture
 from .recipe.numbers import fit_numbers
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from gpflow.base import AnyNDArray
 from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import available_if
+
+from ..engine.refusals.arrays import AnyNDArray
 
 
 def _draws(pipeline: Pipeline) -> bool:

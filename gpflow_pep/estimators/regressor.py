@@ -1,16 +1,16 @@
 """Regression for scikit-learn."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import checks
-from ..engine.checks import refusal
+from ..engine.refusals import refusal
+from ..engine.refusals.arrays import AnyNDArray
+from ..engine.refusals.numbers import check_choice
 from .recipe.numbers import fit_numbers
 from .recipe.recipe import settings_of_one_model
 from .single.inputs import (
@@ -28,6 +28,7 @@ from .single.outputs import (
     observed_rows,
 )
 from .single.regression import GAUSSIAN, count_outputs, scalable_outputs
+from .single.when_used import gpflow
 from .target_predictions import TargetPredictions
 
 
@@ -164,7 +165,7 @@ class PEPRegressor(TargetPredictions):
 
     def __init__(
         self,
-        kernel: str | Kernel = "auto",
+        kernel: str | gpflow.kernels.Kernel = "auto",
         *,
         noise: str = "auto",
         warp: bool | str = "auto",
@@ -172,7 +173,7 @@ class PEPRegressor(TargetPredictions):
         num_inducing: int | str = "auto",
         alpha: float | str | Sequence[float] = "auto",
         objective: str = "evidence",
-        likelihood: str | Likelihood = "gaussian",
+        likelihood: str | gpflow.likelihoods.Likelihood = "gaussian",
         inducing: Any = "kmeans",
         near_rows: int | str | None = "auto",
         num_latent: int | None = None,
@@ -212,9 +213,7 @@ class PEPRegressor(TargetPredictions):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         remedy = "Leave it out if in doubt."
-        checks.check_choice(
-            "noise", self.noise, ("auto", "constant", "varying"), remedy
-        )
+        check_choice("noise", self.noise, ("auto", "constant", "varying"), remedy)
         if self.objective != "evidence" and not isinstance(self.ard, bool | np.bool_):
             expected = "'evidence', because a number as ard adds a prior to it"
             raise refusal("objective", repr(self.objective), expected, remedy)

@@ -1,17 +1,18 @@
 """How many training rows can be read in the files of a fitted estimator."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from gpflow.base import AnyNDArray
-from gpflow.models import GPModel
 from scipy.spatial import cKDTree
 
 from ..engine.refusals import counted
-from ..training.choosing.ensemble import components, near_rows
+from ..engine.refusals.arrays import AnyNDArray
 from .single.model import SingleModel
+from .single.when_used import ensemble, gpflow
 
 #: An inducing point counts as a row if each input differs by less than this fraction of
 #: its standard deviation. Tables rarely have more digits.
@@ -75,13 +76,13 @@ def _held_by(
     if single.exact is not None:
         yield single.exact.points, single.exact.X, False
         return
-    models, _ = components(single.model)
-    for model, near in zip(models, near_rows(single.model), strict=True):
+    models, _ = ensemble.components(single.model)
+    for model, near in zip(models, ensemble.near_rows(single.model), strict=True):
         X = np.asarray(model.data[0]) if hasattr(model, "data") else np.zeros((0, 0))
         yield _points_of(model, num_inputs), X, bool(near)
 
 
-def _points_of(model: GPModel, num_inputs: int) -> AnyNDArray:
+def _points_of(model: gpflow.models.GPModel, num_inputs: int) -> AnyNDArray:
     """Collect the arrays of a model's inducing variables that have the shape of rows,
     [M, D].
     """

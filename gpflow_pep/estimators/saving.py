@@ -2,16 +2,16 @@
 pickle.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 from zipfile import ZIP_DEFLATED
 
-import gpflow
 import numpy as np
 import sklearn
-import tensorflow as tf
 from scipy.interpolate import BSpline
 from sklearn import feature_selection, model_selection
 from sklearn.base import BaseEstimator
@@ -19,9 +19,9 @@ from sklearn.compose import make_column_selector
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine.checks import refusal
 from ..engine.files import MODEL
-from ..scoring.stored import SavedFiles, read_files, remedy_of, write_files
+from ..engine.refusals import refusal
+from ..scoring.stored import Described, SavedFiles, read_files, remedy_of, write_files
 from ..tables import Format, TableEncoder
 from ..tables.conventions import Conventions
 from ..tables.encodings import Encoding
@@ -35,7 +35,8 @@ from .describing_estimators import (
 from .pipeline import DrawingPipeline
 from .rows_held import RowsHeld
 from .separate import SeparateRegressors
-from .single.describing import Described, Describer, Loader, cannot_save
+from .single.defaults_of_gpflow import default_float, default_jitter
+from .single.when_used import describing, gpflow, tf
 
 #: What files may refer to, in addition to the types that skops trusts: scikit-learn's
 #: estimators, numbers, words, and elementwise functions of NumPy and SciPy. None of
@@ -110,7 +111,9 @@ def save_estimator(
     except Exception as error:  # from a constructor of the user
         got = f"a part that cannot be made again ({error})"
         expected = "constructors that take what"
-        raise cannot_save("estimator", got, f"{expected} their objects keep") from error
+        raise describing.cannot_save(
+            "estimator", got, f"{expected} their objects keep"
+        ) from error
     for pair in zip(loaded, originals, strict=True):
         check_estimator_same(*pair)
     _construct(saved, loaded)
@@ -178,7 +181,7 @@ def _describe(estimator: Any) -> tuple[SavedFiles, list[PEPEstimator]]:
     if not isinstance(estimator, BaseEstimator):
         raise _not_ours(f"a {type(estimator).__name__}")
     check_is_fitted(estimator)
-    describe = Describer()
+    describe = describing.Describer()
     descriptions: list[Described] = []
     originals: list[PEPEstimator] = []
     places: dict[int, int] = {}
@@ -210,7 +213,7 @@ def _construct_all(saved: SavedFiles) -> list[PEPEstimator]:
     """Construct the estimators of this package, in the order of their descriptions,
     because they may share parts.
     """
-    load = Loader(saved.arrays)
+    load = describing.Loader(saved.arrays)
     return [
         construct_estimator(described, load)
         for described in saved.content["estimators"]
@@ -261,6 +264,6 @@ def _not_ours(got: str) -> ValueError:
 
 
 def _config() -> dict[str, Any]:
-    name = np.dtype(gpflow.default_float()).name
-    jitter = float(gpflow.default_jitter())
+    name = np.dtype(default_float()).name
+    jitter = default_jitter()
     return {"float": name, "jitter": jitter}

@@ -5,12 +5,12 @@ columns together.
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from ..training import MaximiseRecord
+from ..engine.records import MaximiseRecord
+from ..engine.refusals.arrays import AnyNDArray
 from .base import PEPEstimator
 from .rows_held import RowsHeld, count_rows_held
 from .single.inputs import refuse_weights

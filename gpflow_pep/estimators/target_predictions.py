@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
@@ -14,9 +13,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..distributions import Predictive
 from ..distributions.predictive import PredictiveOfColumns
-from ..engine.checks import check_choice, check_positive, refusal
-from ..engine.factors import layout_of, traits
-from ..engine.refusals.numbers import as_coverage, as_probabilities
+from ..engine.refusals import refusal
+from ..engine.refusals.arrays import AnyNDArray
+from ..engine.refusals.numbers import (
+    as_coverage,
+    as_probabilities,
+    check_choice,
+    check_positive,
+)
 from .base import PEPEstimator
 from .intervals import interval_of_folds
 from .recipe.mixture import ColumnMixture
@@ -24,6 +28,7 @@ from .single.inputs import check_sizes, check_table, filled, refuse_missing, see
 from .single.outputs import as_outputs, mean_r2
 from .single.regression import SingleRegressor
 from .single.target_units import to_model
+from .single.when_used import factors
 
 
 class TargetPredictions(RegressorMixin, PEPEstimator):
@@ -222,7 +227,7 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         # If a row has a limit, its target is not known.
         if self.n_outputs_ < self._num_columns:
             units = self._heaviest.units
-            known = traits(self.likelihood_).has_density(to_model(units, Y))
+            known = factors.traits(self.likelihood_).has_density(to_model(units, Y))
             Y = np.where(known, Y[:, : self.n_outputs_], np.nan)
         return mean_r2(Y, mean, sample_weight)
 
@@ -260,7 +265,8 @@ class TargetPredictions(RegressorMixin, PEPEstimator):
         if self._heaviest.has_gaussian_noise:
             return self.n_outputs_
         return (
-            layout_of(self.likelihood_, self.n_outputs_).num_columns or self.n_outputs_
+            factors.layout_of(self.likelihood_, self.n_outputs_).num_columns
+            or self.n_outputs_
         )
 
     def _checked(self, name: str, y: Any, X: AnyNDArray) -> AnyNDArray:

@@ -31,6 +31,8 @@ from ..engine.files import (
 )
 from ..engine.refusals import did_you_mean, refusal, similar
 
+#: What JSON can hold.
+Described = Any
 ARRAYS = "arrays.npz"
 PIPELINE = "pipeline.skops"
 #: The files that belong to each description, and the function that writes them.

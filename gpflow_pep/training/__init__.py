@@ -5,23 +5,22 @@ or machines.
 compares trained models.
 """
 
+from ..engine.left_out_rows import ensemble_weights, weights_of_means
 from ..engine.predictions.context_rows import NearRows
+from ..engine.records import Ascent, MaximiseRecord, PointsScore
 from . import starts as starts
 from .choosing.alphas import AlphaScore, AlphaSelection, select_alpha
 from .choosing.combining import (
     ensemble_of_models,
     ensemble_of_powers,
-    ensemble_weights,
-    weights_of_means,
 )
 from .choosing.ensemble import Ensemble, EnsembleRecord
 from .choosing.near import ensemble_with_near_labels, ensemble_with_near_rows
 from .fitting.cheaper import maximise_on_subset
-from .fitting.full_batch import Ascent, MaximiseRecord, Step, maximise
+from .fitting.full_batch import Step, maximise
 from .fitting.history import EarlyStopping, Evaluation, FitRecord
 from .fitting.loop import fit, shuffled_batches
 from .fitting.objectives import training_loss
-from .fitting.points import PointsScore
 
 __all__ = [
     "AlphaScore",

@@ -30,7 +30,7 @@ from gpflow_pep.compare.losses import METRICS, Difference
 from gpflow_pep.compare.run import best_of
 from gpflow_pep.compare.scores import difference_over_rows, scores
 from gpflow_pep.compare.terminal import MARKS, drawn, score_line, word_tables
-from gpflow_pep.training.fitting.full_batch import OVER
+from gpflow_pep.engine.records import OVER
 
 METRIC = {metric.name: metric for metric in (*METRICS["numbers"], *METRICS["classes"])}
 NLPD, RMSE = METRICS["numbers"][:2]

@@ -19,6 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from gpflow_pep.distributions import Recalibration
 from gpflow_pep.engine.factors import tilted_derivatives
+from gpflow_pep.engine.left_out_rows import numbers_of_copies
 from gpflow_pep.estimators import PEPClassifier
 from gpflow_pep.estimators.recipe import classes as class_stack
 from gpflow_pep.estimators.recipe.classes import is_ordinal, order_of_labels
@@ -29,8 +30,9 @@ from gpflow_pep.estimators.single.left_out_labels import _compiled_probit
 from gpflow_pep.estimators.single.settings import ModelSettings
 from gpflow_pep.models import PEPClassification
 from gpflow_pep.training import Ensemble
+from gpflow_pep.training.choosing import near
 from gpflow_pep.training.fitting.objectives import near_lengthscales
-from gpflow_pep.training.fitting.points import numbers_of_copies, with_data
+from gpflow_pep.training.fitting.points import with_data
 
 random = np.random.default_rng(0)
 X = np.exp(random.normal(size=[45, 2]))
@@ -387,7 +389,7 @@ def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def ensemble(model, *_, **__):
         return Ensemble([model], [1.0])
 
-    monkeypatch.setattr(single_classes, "ensemble_with_near_labels", ensemble)
+    monkeypatch.setattr(near, "ensemble_with_near_labels", ensemble)
     fitted = PEPClassifier(random_state=0).fit(X, GRADE > 0)
     assert [p.record.converged for p in fitted.components_] == [
         True

@@ -23,6 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 from gpflow_pep.engine.numerics import chunks
+from gpflow_pep.engine.records import OVER
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.single import model as base
 from gpflow_pep.estimators.single import trainer
@@ -268,9 +269,7 @@ def test_no_stage_begins_after_the_end(
         )
     assert max(densities) <= seconds or np.ndim(alpha)  # to choose points, or weights
     assert clock[0] <= seconds + 2.0 and fitted.record_ is not None
-    assert (
-        fitted.record_.message.startswith(points.OVER) and not fitted.record_.converged
-    )
+    assert fitted.record_.message.startswith(OVER) and not fitted.record_.converged
     assert np.isfinite(fitted.predict_proba(X)).all()
 
 

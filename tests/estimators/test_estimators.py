@@ -25,6 +25,7 @@ from gpflow_pep.estimators.single import parts
 from gpflow_pep.estimators.single.parts import KERNELS
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.tables import TableEncoder, recognise
+from gpflow_pep.training.choosing import ensemble
 from gpflow_pep.training.choosing.ensemble import ensemble_posterior
 
 SMALL: dict[str, Any] = {
@@ -168,7 +169,7 @@ def test_a_fit_that_fails_leaves_the_one_before(
         return ensemble_posterior(*arguments)
 
     # Where it is latest: all other attributes have been computed.
-    monkeypatch.setattr("gpflow_pep.estimators.single.model.ensemble_posterior", fail)
+    monkeypatch.setattr(ensemble, "ensemble_posterior", fail)
     monkeypatch.setattr("gpflow_pep.tables.encoder.learn", fail)
     skip_training(monkeypatch)
     for estimator, expected in ((model, before), (never, state(never))):

@@ -12,9 +12,10 @@ from gpflow.base import AnyNDArray
 from gpflow.config import Config, as_context
 from numpy.testing import assert_allclose, assert_array_equal
 
+from gpflow_pep import models
+from gpflow_pep.engine.left_out_rows import numbers_of_copies
 from gpflow_pep.engine.numerics.linalg import JitterWarning
 from gpflow_pep.estimators import PEPRegressor
-from gpflow_pep.estimators.single import regression
 from gpflow_pep.estimators.single.exact import LEAST_PARAMETER
 from gpflow_pep.estimators.single.exact_model import POWER, ExactModel
 from gpflow_pep.estimators.single.parts import hyperparameters_of
@@ -22,7 +23,6 @@ from gpflow_pep.estimators.single.regression import SingleRegressor
 from gpflow_pep.estimators.single.settings import ModelSettings
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.scoring.components import latent_moments
-from gpflow_pep.training.fitting.points import numbers_of_copies
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 3)) * [1.0, 10.0, 0.1]
@@ -157,7 +157,7 @@ def test_a_default_fit_makes_no_model_until_it_is_asked(
     def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError("a model of TensorFlow was made")
 
-    monkeypatch.setattr(regression, "PEPRegression", refuse)
+    monkeypatch.setattr(models, "PEPRegression", refuse)
     monkeypatch.setattr(gpflow.kernels.Kernel, "__init__", refuse)
     monkeypatch.setattr(gpflow.likelihoods.Likelihood, "__init__", refuse)
     fitted = PEPRegressor(random_state=0).fit(X, Y[:, 0])

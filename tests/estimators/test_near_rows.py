@@ -21,6 +21,7 @@ from gpflow_pep.estimators.single import trainer
 from gpflow_pep.estimators.single.classes import SingleClassifier
 from gpflow_pep.scoring.components import predictive
 from gpflow_pep.training import Ensemble, NearRows
+from gpflow_pep.training.choosing import near
 from gpflow_pep.training.fitting.objectives import copy_of
 
 RNG = np.random.default_rng(5)
@@ -217,7 +218,7 @@ def test_a_quarter_of_the_seconds_is_for_near_rows(
     def instead(*_, **options):
         return seconds.append(options["seconds"])
 
-    monkeypatch.setattr(single_classes, "ensemble_with_near_labels", instead)
+    monkeypatch.setattr(near, "ensemble_with_near_labels", instead)
     options = {**FEW, "max_iterations": 1, "max_seconds": 80.0}
     model = PEPClassifier(**options).fit(ROWS[:80], LABELS[:80])
     assert model.near_rows_ == 0 and seconds == [20.0]

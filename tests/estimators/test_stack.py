@@ -20,6 +20,11 @@ from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from gpflow_pep.distributions import Recalibration
+from gpflow_pep.engine.left_out_rows import (
+    may_be_trials,
+    numbers_of_copies,
+    weights_of_means,
+)
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.recipe import regression as stack
 from gpflow_pep.estimators.recipe.recipe import settings_of_one_model
@@ -31,7 +36,6 @@ from gpflow_pep.estimators.single.regression import SingleRegressor
 from gpflow_pep.estimators.single.settings import ModelSettings
 from gpflow_pep.models import PEPRegression
 from gpflow_pep.training import ensemble_weights
-from gpflow_pep.training.choosing.combining import weights_of_means
 from gpflow_pep.training.fitting import points
 from gpflow_pep.training.fitting.objectives import near_lengthscales
 
@@ -412,8 +416,8 @@ def test_copies_are_judged_together(columns: int) -> None:
     y = np.column_stack([Y > 1.0, X[:, 0] > 1.0])[:20, :columns] * 1.0
     rows = np.vstack([X[:20], X[:9], X[:4]])
     targets = np.vstack([y, y[:9], y[:4]])
-    assert points.may_be_trials(targets)
-    copies = points.numbers_of_copies(rows, targets)
+    assert may_be_trials(targets)
+    copies = numbers_of_copies(rows, targets)
     assert copies is not None and np.bincount(copies).tolist() == [0, 11, 10, 12]
     settings = {"inducing": "rows", "num_inducing": 8, "max_iterations": 1}
     part = PEPRegressor(**settings, alpha=1.0, random_state=0)

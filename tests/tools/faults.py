@@ -161,7 +161,7 @@ training/fitting/loop.py: training/test_training.py
 -with _delay_interrupts():  # the variables and the history must stay consistent
 +with tf.name_scope("step"):
 # training: the first of several that train at a time gives BLAS its threads back
-training/fitting/full_batch.py: training/test_training.py
+engine/numerics/threads.py: training/test_training.py
 -            if _users == 0:
 -                _limits.pop()
 +            if _limits:

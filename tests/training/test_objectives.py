@@ -18,13 +18,15 @@ from gpflow.models import GPModel
 from helpers import assert_all_close, assert_close, gradients, refusals
 from scipy.stats import norm
 
+from gpflow_pep.engine.left_out_rows import copies_of
+from gpflow_pep.engine.records import OVER, PointsScore
 from gpflow_pep.models import ARPEP, PEP, PEPClassification, PEPRegression
 from gpflow_pep.models.base import q_once
 from gpflow_pep.training import ensemble_of_powers, maximise, training_loss
 from gpflow_pep.training.fitting import points
 from gpflow_pep.training.fitting.cheaper import SharedLosses
 from gpflow_pep.training.fitting.objectives import Objective, WholeLoss
-from gpflow_pep.training.fitting.points import PointsScore, add_points, leave_rows_out
+from gpflow_pep.training.fitting.points import add_points, leave_rows_out
 
 ALPHAS = (0.0, 1e-6, 0.3, 0.5, 1.0)
 LOO: dict[str, Any] = {"objective": "loo", "progress": False}
@@ -402,7 +404,7 @@ def test_the_number_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     late = {"seed": 0, "deadline": time.perf_counter()}
     (score,), record = add_points(of_points(), no_training, LEFT_OUT, **late)
     assert score.num_inducing == 2 and np.isnan(score.log_density)
-    assert not record.converged and record.message.startswith(points.OVER)
+    assert not record.converged and record.message.startswith(OVER)
 
 
 def test_copies_are_left_out_together() -> None:
@@ -411,9 +413,9 @@ def test_copies_are_left_out_together() -> None:
     """
     rows = np.array([[0.0], [1.0], [0.0], [2.0], [1.0]])
     Y = np.array([[3.0], [4.0], [3.0]])
-    assert len(set(points.copies_of(rows, np.concatenate([Y, [[5.0], [6.0]]])))) == 4
+    assert len(set(copies_of(rows, np.concatenate([Y, [[5.0], [6.0]]])))) == 4
     missing = np.array([[np.nan, 1.0], [2.0, 3.0], [np.nan, 1.0], [4.0, np.nan]])
-    assert len(set(points.copies_of(rows[:4], missing))) == 3
+    assert len(set(copies_of(rows[:4], missing))) == 3
     rng = np.random.default_rng(0)
     grid = rng.integers(0, 3, [600, 4])
     few = np.repeat(rng.normal(size=[60, 2]), 10, axis=0)
@@ -425,7 +427,7 @@ def test_copies_are_left_out_together() -> None:
         (few, few[:, :1] + one_each),
     )
     numbers = [
-        len(set(points.copies_of(*rows))) for rows in (*cases, (0.0 * grid, 0.0 * grid))
+        len(set(copies_of(*rows))) for rows in (*cases, (0.0 * grid, 0.0 * grid))
     ]
     assert numbers == [600, 60, 600, 60, 600]
     data = (np.tile(X, (2, 1)), np.tile(F, (2, 1)))

@@ -20,9 +20,9 @@ from helpers import Array, assert_all_close, assert_close, refusals, uncompiled
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import gpflow_pep as pep
+from gpflow_pep.engine.numerics.threads import one_blas_thread
 from gpflow_pep.training import EarlyStopping, Evaluation, fit, shuffled_batches
 from gpflow_pep.training.fitting import loop
-from gpflow_pep.training.fitting.full_batch import one_blas_thread
 from gpflow_pep.training.fitting.history import History, resumed
 from gpflow_pep.training.fitting.natural import natural_step
 from gpflow_pep.training.fitting.objectives import copy_of

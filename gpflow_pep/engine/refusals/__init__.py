@@ -3,9 +3,12 @@ need TensorFlow, so that nothing waits for it.
 """
 
 import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 #: The largest number of names that are suggested.
@@ -107,3 +110,20 @@ def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str],
         return home if homes[name].endswith(f".{name}") else getattr(home, name)
 
     return missing
+
+
+class ModuleWhenUsed(ModuleType):
+    """A module that is imported when one of its names is first used::
+
+        gpflow = ModuleWhenUsed("gpflow")  # instead of: import gpflow
+
+    :param name: The full name of the module.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if self.__name__ not in sys.modules:
+            # What it warns of while it loads is not about the call that needs it.
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                import_module(self.__name__)
+        return getattr(import_module(self.__name__), name)

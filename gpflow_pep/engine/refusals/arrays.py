@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 from . import counted, refusal
 
+#: An array of any type and shape.
+AnyNDArray = np.ndarray[Any, Any]
 _ROWS_WITHOUT = "Leave out rows without a value."
 
 
@@ -87,6 +89,21 @@ def require_finite_rows(name: str, array: npt.NDArray[Any], remedy: str) -> None
     if bad.size:
         got = f"NaN or infinity in {bad.size} row(s), the first at index {bad[0]}"
         raise refusal(name, got, "finite numbers", remedy)
+
+
+def require_shape(
+    name: str, array: npt.NDArray[Any], shape: tuple[int | None, ...]
+) -> None:
+    """Refuse an array of another shape. None stands for any length of an axis."""
+    is_same = array.ndim == len(shape) and all(
+        length in (None, size) for length, size in zip(shape, array.shape, strict=True)
+    )
+    if not is_same:
+        lengths = ", ".join("any" if n is None else str(n) for n in shape)
+        expected = f"the shape [{lengths}]"
+        raise refusal(
+            name, f"the shape {list(array.shape)}", expected, "Check its axes."
+        )
 
 
 def require_same_length(name: str, values: Any, other: str, others: Any) -> None:

@@ -29,25 +29,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import expit, logit
 from scipy.stats import sem
 from sklearn.exceptions import ConvergenceWarning
 
 from ...distributions import Recalibration
+from ...engine.left_out_rows import LEAST_ROWS, gains
 from ...engine.refusals import counted
-from ...models.base import q_once
+from ...engine.refusals.arrays import AnyNDArray
 from ...tables.grades import numbers_of, order_of_labels
-from ...training.choosing.near import LEAST_GAIN, LEAST_ROWS, near_residuals
-from ...training.fitting.objectives import FAILURES
-from ...training.fitting.points import gains
 from ..single.classes import SingleClassifier
 from ..single.exact import FINE, SHARE_OF_FINE
 from ..single.inputs import listed
 from ..single.model import SingleModel
 from ..single.regression import LEAST_SECONDS
 from ..single.settings import ModelSettings
+from ..single.when_used import load_tensorflow, models, near, objectives
 from .mixture import Mixture
 from .recipe import (
     LEFT_OUT,
@@ -143,6 +141,7 @@ def fit_classes(
     :param classes: The labels, [C].
     :param before: A model from which a warm start begins.
     """
+    load_tensorflow()
     named = settings_of_one_model(settings)
     if named or len(X) < 2:
         return only_model(kind(settings).fit(X, Y, before=before), because_of(named))
@@ -179,9 +178,9 @@ def fit_mixture(recipe: ClassRecipe) -> Mixture:
     bent, standard = _candidates(recipe)
     judged = [_better_of_two_starts(recipe, bent)]
     if num_classes == 2 and len(recipe.X) >= LEAST_ROWS:
-        near = _near_labels(recipe, judged[0])
-        if near is not None:
-            return _alone(recipe, near)
+        with_near = _near_labels(recipe, judged[0])
+        if with_near is not None:
+            return _alone(recipe, with_near)
     if not standard.is_like(bent):
         judged += _more(recipe, judged, standard)
     if num_classes > 2 and "likelihood" not in recipe.given:
@@ -220,7 +219,7 @@ def _better_of_two_starts(recipe: ClassRecipe, candidate: ModelSettings) -> Judg
     """
     single = recipe.train(candidate, prepares=False)
     few = _few_fine_steps(recipe, single)
-    with q_once():
+    with models.base.q_once():
         smooth = _judged(recipe, candidate, single, prepares=False)
         if few is None or few.score < smooth.score + CLEARLY:
             single.mixture_in_numpy()
@@ -243,7 +242,7 @@ def _few_fine_steps(recipe: ClassRecipe, smooth: SingleClassifier) -> Judged | N
     try:
         fine = smooth.after_few_steps(lengthscale, FINE_VARIANCE, STEPS_OF_FINE, end)
         return _judged(recipe, smooth.settings, fine, prepares=False, moves_sites=False)
-    except FAILURES:
+    except objectives.FAILURES:
         return None
 
 
@@ -259,7 +258,7 @@ def _fine(recipe: ClassRecipe, few: Judged) -> list[Judged]:
             with recipe.allowing_few_steps(fine):
                 fine.go_on(steps - STEPS_OF_FINE, end)
         return [_judged(recipe, few.candidate, fine)]
-    except FAILURES:
+    except objectives.FAILURES:
         return []
 
 
@@ -275,7 +274,7 @@ def _judged(
     :param prepares: Whether what predicts is prepared, from the same pass over rows.
     :param moves_sites: Whether the sites of the other rows change without the row.
     """
-    with q_once():
+    with models.base.q_once():
         if prepares:
             single.mixture_in_numpy()
         probability = single.left_out(recipe.copies, moves_sites)
@@ -297,7 +296,7 @@ def _more(
     try:
         single = recipe.train(candidate, before=before, prepares=False)
         return [_judged(recipe, candidate, single)]
-    except FAILURES:
+    except objectives.FAILURES:
         return []
 
 
@@ -375,7 +374,7 @@ def _fine_start(
             warnings.simplefilter("ignore", ConvergenceWarning)
             single = recipe.train(few_steps, before=scout, prepares=False)
         smooth = _judged(recipe, few_steps, single, prepares=False, moves_sites=False)
-    except FAILURES:
+    except objectives.FAILURES:
         return None
     fine = _few_fine_steps(recipe, single)
     if fine is None or fine.score < smooth.score + CLEARLY:
@@ -391,11 +390,11 @@ def _near_labels(recipe: ClassRecipe, judged: Judged) -> SingleModel | None:
     main: SingleClassifier = judged.single
     X, Y = map(np.asarray, main.main.data)
     rows = np.arange(len(X))
-    products = near_residuals(main.kernel, X, judged.log_densities, Y[:, 0], rows)
-    if not gains(products, np.zeros_like(products), LEAST_GAIN):
+    products = near.near_residuals(main.kernel, X, judged.log_densities, Y[:, 0], rows)
+    if not gains(products, np.zeros_like(products), near.LEAST_GAIN):
         return None
-    near = main.trying_near_labels(recipe.settings.max_iterations)
-    return near if near.num_near_rows else None
+    other = main.trying_near_labels(recipe.settings.max_iterations)
+    return other if other.num_near_rows else None
 
 
 def _another_likelihood(recipe: ClassRecipe, judged: list[Judged]) -> list[Judged]:

@@ -31,15 +31,15 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from ...engine.left_out_rows import numbers_of_copies
 from ...engine.refusals import counted
-from ...training.fitting.objectives import FAILURES
-from ...training.fitting.points import numbers_of_copies
+from ...engine.refusals.arrays import AnyNDArray
 from ..single.outputs import MOST_LATENT
 from ..single.regression import SingleRegressor
 from ..single.settings import ModelSettings
+from ..single.when_used import objectives
 from .forecasts import fit_forecast
 from .mixture import ColumnMixture, Mixture
 from .recipe import Recipe, limit_of
@@ -125,7 +125,7 @@ class Ways(Recipe):
                 seconds = min(max(part, self.slowest), self.budget.left)
                 settings = self._in_time(seconds)
                 began = self.budget.passed
-                with contextlib.suppress(*FAILURES):
+                with contextlib.suppress(*objectives.FAILURES):
                     fitted[p] = fit_forecast(settings, X, y, components=self.components)
                     densities[there, p] = left_out_densities(fitted[p], X, y)[:, 0]
                 self.slowest = max(self.slowest, self.budget.passed - began)
@@ -197,7 +197,7 @@ def fit_columns(
     helps = False
     if ways.budget.left > 0.0 and are_mixtures(ways.fitted[SHARED][0], X, Y):
         most = max(common_means(tried).values())
-        with contextlib.suppress(*FAILURES), warnings.catch_warnings():
+        with contextlib.suppress(*objectives.FAILURES), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             seconds = SHARE * ways.budget.left
             joint = ways.train_together(seconds, None, TRIAL_STEPS, trial)
@@ -216,7 +216,7 @@ def fit_columns(
     if (JOINT in kept or helps) and ways.budget.left > 0.0:
         seconds = ways.budget.left * (SHARE if goes_on else 1.0)
         steps = COLUMN_STEPS if JOINT in kept else TRIAL_STEPS
-        with contextlib.suppress(*FAILURES):
+        with contextlib.suppress(*objectives.FAILURES):
             ways.add(JOINT, ways.train_together(seconds, None, steps))
     if goes_on:
         ways.keep_best_component()

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gpflow.base import AnyNDArray
 
 from ...distributions import Recalibration
 from ...distributions.recalibration import STANDARD_ERRORS
+from ...engine.refusals.arrays import AnyNDArray
 from ..single.model import SingleModel
 from ..single.regression import EXACT_ROWS, SingleRegressor
 from ..single.settings import ModelSettings

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 
 from ...distributions import Predictive, Recalibration
 from ...distributions.cutting import cuts_reported
@@ -15,6 +14,7 @@ from ...distributions.mixtures import (
     mixed_probabilities,
 )
 from ...distributions.predictive import PredictiveOfColumns
+from ...engine.refusals.arrays import AnyNDArray
 from ..single.inputs import seed_of
 from ..single.model import SingleModel
 from ..single.settings import ModelSettings

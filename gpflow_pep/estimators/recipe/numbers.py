@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-import gpflow
 import numpy as np
-from gpflow.base import AnyNDArray
 
+from ...engine.refusals.arrays import AnyNDArray
+from ..single.defaults_of_gpflow import default_float
 from ..single.model import SingleModel
-from ..single.regression import SingleRegressor, count_outputs
+from ..single.regression import EXACT_ROWS, SingleRegressor, count_outputs
 from ..single.settings import ModelSettings
+from ..single.when_used import load_tensorflow
 from .columns import fit_columns
 from .forecasts import fit_forecast
 from .mixture import ColumnMixture, Mixture
@@ -30,13 +31,15 @@ def fit_numbers(
     :param before: A model from which a warm start begins.
     """
     named = settings_of_one_model(settings)
-    dtype = gpflow.default_float()
+    dtype = default_float()
     if named or dtype != np.float64:
         why = because_of(named)
         if not named:
             why = f", because GPflow's default float is {dtype.__name__}"
         return only_model(SingleRegressor(settings).fit(X, Y, before=before), why)
     several = count_outputs(settings, X.shape[1], Y.shape[1]) > 1
+    if settings.max_seconds is not None and (several or len(X) > EXACT_ROWS):
+        load_tensorflow()
     if several and settings.num_latent is None:
         return fit_columns(settings, X, Y, names)
     if several:

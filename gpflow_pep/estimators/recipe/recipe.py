@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ...distributions import Recalibration
+from ...engine.left_out_rows import ensemble_weights, numbers_of_copies
 from ...engine.refusals import counted
-from ...training import ensemble_weights
-from ...training.fitting.points import numbers_of_copies
+from ...engine.refusals.arrays import AnyNDArray
+from ..single.exact import is_exact_kernel
 from ..single.inputs import listed
 from ..single.model import SingleModel
-from ..single.parts import is_exact_kernel
 from ..single.regression import GAUSSIAN
 from ..single.settings import ModelSettings
 from .mixture import Mixture

@@ -36,7 +36,7 @@ it and models of each column.
 
 The left-out rows determine the weights of the densities
 (:func:`~gpflow_pep.training.ensemble_weights`) and of the means
-(:func:`~gpflow_pep.training.choosing.combining.weights_of_means`), and the mixture's
+(:func:`~gpflow_pep.training.weights_of_means`), and the mixture's
 :class:`~gpflow_pep.distributions.Recalibration`.
 """
 
@@ -46,13 +46,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
 from sklearn.exceptions import ConvergenceWarning
 
 from ...distributions import Predictive, Recalibration
 from ...distributions.recalibration import STANDARD_ERRORS
-from ...training.choosing.combining import weights_of_means
-from ...training.fitting.points import copies_of
+from ...engine.left_out_rows import copies_of, weights_of_means
+from ...engine.refusals.arrays import AnyNDArray
 from ..single.exact import STEPS_OF_STARTS, Hyperparameters, start_after
 from ..single.model import SingleModel
 from ..single.regression import (

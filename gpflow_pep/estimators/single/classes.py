@@ -1,30 +1,34 @@
 """One model of classes, trained with given settings, and its probabilities."""
 
+from __future__ import annotations
+
 import copy
 import warnings
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
-from gpflow.base import AnyNDArray, RegressionData
-from gpflow.likelihoods import Likelihood
-from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
-from ...engine import factors
-from ...engine.checks import refusal
-from ...engine.factors import class_probabilities
-from ...engine.sites.posterior import Marginals, Sites, cavity
-from ...models import PEPClassification
+from ...engine.left_out_rows import LEAST_ROWS
+from ...engine.refusals import refusal
+from ...engine.refusals.arrays import AnyNDArray
 from ...scoring.components import predict_probabilities
-from ...training import Ensemble, ensemble_with_near_labels
-from ...training.choosing.near import LEAST_ROWS, STEPS, takes_near_labels
-from ...training.fitting.objectives import copy_of
-from .left_out_labels import moments_without_rows
 from .model import SingleModel
-from .parts import CLASSES, make_likelihood, wants_near_rows
-from .trainer import Trainer
+from .settings import wants_near_rows
+from .when_used import (
+    ensemble,
+    factors,
+    gpflow,
+    left_out_labels,
+    models,
+    near,
+    objectives,
+    parts,
+    posteriors,
+    tf,
+    trainer,
+)
 
 #: The share of ``max_seconds`` that is spent on training predictions from near rows.
 SHARE_OF_NEAR_ROWS = 0.25
@@ -44,7 +48,7 @@ class SingleClassifier(SingleModel):
         *,
         before: SingleModel | None = None,
         prepares: bool = True,
-    ) -> "SingleClassifier":
+    ) -> SingleClassifier:
         """Train on rows X, with numbers of classes Y [N, 1].
 
         :param before: A model of the same kind from which a warm start begins.
@@ -58,7 +62,7 @@ class SingleClassifier(SingleModel):
             self.mixture_in_numpy()
         return self
 
-    def finish(self, model: GPModel | Ensemble) -> None:
+    def finish(self, model: gpflow.models.GPModel | ensemble.Ensemble) -> None:
         self.set_model(model)
 
     @property
@@ -75,14 +79,14 @@ class SingleClassifier(SingleModel):
         columns: list[int] = np.argsort(order).tolist()
         return columns
 
-    def make_likelihood(self) -> Likelihood:
+    def make_likelihood(self) -> gpflow.likelihoods.Likelihood:
         num_classes = self.num_classes
         name = self.settings.likelihood
         if isinstance(name, str) and name == "auto":
             name = "bernoulli" if num_classes == 2 else "softmax"
         is_bernoulli = isinstance(name, str) and name == "bernoulli"
         arguments = () if is_bernoulli else (num_classes,)
-        likelihood = make_likelihood(name, CLASSES, *arguments)
+        likelihood = parts.make_likelihood(name, parts.CLASSES, *arguments)
         number = factors.num_classes(likelihood)
         if number != num_classes:
             kind = name if isinstance(name, str) else type(name).__name__
@@ -98,9 +102,9 @@ class SingleClassifier(SingleModel):
 
     def make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
-    ) -> GPModel:
+    ) -> gpflow.models.GPModel:
         kernel, likelihood, points = parts
-        return PEPClassification(data, kernel, likelihood, points, alpha=alpha)
+        return models.PEPClassification(data, kernel, likelihood, points, alpha=alpha)
 
     def probabilities(self, rows: AnyNDArray) -> AnyNDArray:
         """Predict the probability of each class, [N, C]."""
@@ -115,13 +119,13 @@ class SingleClassifier(SingleModel):
 
     def after_few_steps(
         self, lengthscale: float, variance: float, steps: int, end: float
-    ) -> "SingleClassifier":
+    ) -> SingleClassifier:
         """Copy the trained model, and train the copy for a few steps, until
         ``time.perf_counter`` is past an end. Its kernel starts with the given
         lengthscale and variance. The copy is not prepared for predictions.
         """
         other = copy.copy(self)
-        model = copy_of(self.main)
+        model = objectives.copy_of(self.main)
         other.set_model(model)
         other.num_iterations = 0
         kernel: Any = getattr(model.kernel, "kernels", [model.kernel])[0]
@@ -138,7 +142,7 @@ class SingleClassifier(SingleModel):
         """
         training = replace(self.training(), max_iterations=steps)
         model = self.main
-        record = Trainer(training, 1, end)(model, begin_with_some=False)
+        record = trainer.Trainer(training, 1, end)(model, begin_with_some=False)
         self.num_iterations += record.iterations
         self.record = record._replace(iterations=self.num_iterations)
         self.set_model(model)
@@ -159,15 +163,19 @@ class SingleClassifier(SingleModel):
         X = model.data[0]
         times = np.ones(len(X)) if copies is None else copies
         power = tf.convert_to_tensor(times[:, None], rows.m.dtype)
-        m, s, _ = cavity(Marginals(rows.m, rows.s), Sites(rows.nu, rows.tau), power)
+        m, s, _ = posteriors.cavity(
+            posteriors.Marginals(rows.m, rows.s),
+            posteriors.Sites(rows.nu, rows.tau),
+            power,
+        )
         if moves_sites and rows.m.shape[1] == 1:
-            mean, variance = moments_without_rows(model, rows, times)
+            mean, variance = left_out_labels.moments_without_rows(model, rows, times)
             is_found = np.isfinite(mean)[:, None]
             m = np.where(is_found, mean[:, None], m)
             s = np.where(is_found, variance[:, None], s)
         moments = m + model.mean_function(X), s + rows.d
         p = np.asarray(
-            class_probabilities(model.likelihood, X, *moments, self.num_classes)
+            factors.class_probabilities(model.likelihood, X, *moments, self.num_classes)
         )
         # If a site is too precise to be removed, all classes of the row get the same
         # probability.
@@ -178,9 +186,9 @@ class SingleClassifier(SingleModel):
         """Return whether a fit may train a model for predictions from near rows."""
         if not wants_near_rows(self.settings.near_rows) or num_rows < LEAST_ROWS:
             return False
-        return takes_near_labels(self.settings.kernel, self.make_likelihood())
+        return near.takes_near_labels(self.settings.kernel, self.make_likelihood())
 
-    def trying_near_labels(self, max_iterations: int) -> "SingleClassifier":
+    def trying_near_labels(self, max_iterations: int) -> SingleClassifier:
         """Copy the trained model, and let predictions use near rows if they are then
         better.
 
@@ -201,18 +209,20 @@ class SingleClassifier(SingleModel):
         return (1.0 - SHARE_OF_NEAR_ROWS) * seconds
 
     def with_near_labels(
-        self, model: GPModel | Ensemble, data: RegressionData
-    ) -> GPModel | Ensemble:
+        self,
+        model: gpflow.models.GPModel | ensemble.Ensemble,
+        data: gpflow.base.RegressionData,
+    ) -> gpflow.models.GPModel | ensemble.Ensemble:
         settings = self.settings
         if not self.tries_near_labels(len(data[0])):
             return model
         seconds = settings.max_seconds
         if seconds is not None and self.record is not None:
             seconds = SHARE_OF_NEAR_ROWS * seconds
-        mixed = ensemble_with_near_labels(
+        mixed = near.ensemble_with_near_labels(
             model,
             data,
-            num_steps=min(STEPS, settings.max_iterations),
+            num_steps=min(near.STEPS, settings.max_iterations),
             seed=settings.seed,
             progress=settings.verbose,
             seconds=seconds,

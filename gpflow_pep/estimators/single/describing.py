@@ -18,7 +18,7 @@ from ... import inducing_variables, likelihoods
 from ...engine.checks import refusal
 from ...inducing_variables import BlurredInducingPoints
 from ...models.arguments import VariationalParameter
-from ...scoring.stored import Reader, is_parameter
+from ...scoring.stored import Described, Reader, is_parameter
 
 #: Loading makes objects of public classes of these modules, and of classes of other
 #: modules that derive from ``gpflow.base.Module`` and are already imported. It does not
@@ -78,8 +78,6 @@ _VALUES = (
     *(bool, int, float, str, slice, type(None)),
     *(np.ndarray, tf.Tensor, tf.Variable),
 )
-Described = Any
-"""What JSON can hold."""
 
 
 class Describer:

@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
-from gpflow.base import AnyNDArray
 from scipy.linalg import lapack
 
 from ...distributions import Units
@@ -39,8 +38,9 @@ from ...distributions.noise import (
     exponent_of_noise,
     features_of_noise,
 )
-from ...training.fitting.full_batch import Ascent, MaximiseRecord, one_blas_thread
-from ...training.fitting.points import OVER
+from ...engine.numerics.threads import one_blas_thread
+from ...engine.records import OVER, Ascent, MaximiseRecord
+from ...engine.refusals.arrays import AnyNDArray
 
 #: Standard deviations of priors. The first is of all weights of the noise together:
 #: each of the D weights has it divided by the root of D. The second is of a and b. On
@@ -115,6 +115,13 @@ KERNELS: dict[str, tuple[str, Any]] = {
     "matern52": ("Matern52", _matern52),
     "rbf": ("SquaredExponential", _rbf),
 }
+
+
+def is_exact_kernel(kernel: Any) -> bool:
+    """Whether the exact models have this kernel, which must then be given by its
+    name.
+    """
+    return isinstance(kernel, str) and kernel in KERNELS
 
 
 def _factors(

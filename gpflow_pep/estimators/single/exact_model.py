@@ -25,14 +25,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from gpflow.base import AnyNDArray
-from gpflow.config import default_jitter
 
 from ...distributions.predictive import require_finite
+from ...engine.refusals.arrays import AnyNDArray
 from ...scoring.components import factors_of_u, moments_anywhere, rows_of_anywhere
 from ...scoring.kernels import Description, covariance_with, variance_of
 from ...scoring.likelihoods import LOG_LINEAR, noise_at
 from ...scoring.triangles import solve_lower
+from .defaults_of_gpflow import default_jitter
 from .exact import KERNELS, LEAST_NOISE, LEAST_PARAMETER, SLOPE, SMOOTH, Hyperparameters
 
 #: The power of the model, which matters only for the share of the jitter.

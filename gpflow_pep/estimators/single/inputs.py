@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse
-from gpflow.base import AnyNDArray
 from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
 from ...distributions import YeoJohnson
-from ...engine.checks import as_code, counted, refusal
+from ...engine.refusals import as_code, counted, refusal
+from ...engine.refusals.arrays import AnyNDArray
 
 #: The largest size, zeros included, of a sparse matrix that is made dense: 400 MB.
 MAX_DENSE = 50_000_000

@@ -2,61 +2,41 @@
 far rows.
 """
 
+from __future__ import annotations
+
 import abc
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import gpflow
 import numpy as np
-import tensorflow as tf
-from gpflow.base import AnyNDArray, RegressionData
-from gpflow.inducing_variables import InducingVariables
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
-from gpflow.models import GPModel
 from sklearn.preprocessing import StandardScaler
 
 from ...distributions import Predictive, Units, YeoJohnson
 from ...distributions.mixtures import FAR, far_by_components
-from ...engine import checks
-from ...engine.factors import check_num_latent
-from ...engine.factors.entries import has_gaussian_noise
-from ...engine.prior import is_mixed
-from ...engine.refusals import counted
+from ...engine.left_out_rows import LEAST_ROWS
+from ...engine.records import OVER, MaximiseRecord
+from ...engine.refusals import as_code, counted, refusal
+from ...engine.refusals.arrays import AnyNDArray
+from ...engine.refusals.numbers import check_positive
 from ...scoring.components import Component, component_of, far_rows
-from ...training import Ensemble, MaximiseRecord
-from ...training.choosing.alphas import ALPHAS, check_alphas
-from ...training.choosing.ensemble import (
-    EnsemblePosterior,
-    components,
-    ensemble_posterior,
-    heaviest,
-    near_rows,
-)
-from ...training.choosing.near import LEAST_ROWS
-from ...training.fitting.objectives import Objective, assign_same, near_lengthscales
-from ...training.fitting.points import OVER
 from .exact import Hyperparameters
 from .exact_model import ExactModel
 from .inputs import YEO_JOHNSON, fit_yeo_johnson
-from .numpy_parts import numpy_components
-from .parts import (
-    ROWS,
-    make_inducing_variable,
-    make_kernel,
-    start_at,
-    wants_near_rows,
-)
-from .settings import ModelSettings
+from .settings import ROWS, ModelSettings, wants_near_rows
 from .target_units import log_slopes
-from .trainer import (
-    Attempts,
-    Trained,
-    Training,
-    tied_model,
-    train_by_batches,
-    train_model,
+from .when_used import (
+    alphas,
+    ensemble,
+    entries,
+    factors,
+    gpflow,
+    numpy_parts,
+    objectives,
+    parts,
+    prior,
+    tf,
+    trainer,
 )
 
 #: ``num_inducing="auto"`` starts with the first number of inducing points and adds
@@ -111,12 +91,12 @@ class SingleModel(abc.ABC):
     num_outputs: int = 1
     #: How the model was trained, and its predictions of left-out rows; None if it was
     #: not trained in this way, or if it was loaded.
-    judged: Trained | None = None
+    judged: trainer.Trained | None = None
 
     def __init__(self, settings: ModelSettings) -> None:
         self.settings = settings
         self._model: Any = None
-        self._posterior: EnsemblePosterior | None = None
+        self._posterior: ensemble.EnsemblePosterior | None = None
         self._numpy_components: tuple[Component, ...] | None = None
         #: What a model predicts of its own rows, each left out; None until then.
         self._left_out: Predictive | None = None
@@ -127,7 +107,7 @@ class SingleModel(abc.ABC):
         X: AnyNDArray,
         Y: AnyNDArray,
         *,
-        before: "SingleModel | None" = None,
+        before: SingleModel | None = None,
     ) -> Fitted:
         """Train on rows X, with targets Y [N, P].
 
@@ -135,22 +115,22 @@ class SingleModel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def make_likelihood(self) -> Likelihood:
+    def make_likelihood(self) -> gpflow.likelihoods.Likelihood:
         """Make the likelihood of targets in the model's units."""
 
     @abc.abstractmethod
     def make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
-    ) -> GPModel:
+    ) -> gpflow.models.GPModel:
         """Make the model of kernel, likelihood and inducing variables, which holds its
         rows.
         """
 
-    def make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
+    def make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> gpflow.kernels.Kernel:
         """Make the kernel of rows in the model's units."""
-        return make_kernel(self.settings.kernel, X.shape[1], self.settings.ard)
+        return parts.make_kernel(self.settings.kernel, X.shape[1], self.settings.ard)
 
-    def loss_holder(self, model: GPModel) -> Any:
+    def loss_holder(self, model: gpflow.models.GPModel) -> Any:
         """Return the object that holds the data and the loss of a model."""
         return model
 
@@ -162,30 +142,30 @@ class SingleModel(abc.ABC):
         return None
 
     @property
-    def model(self) -> GPModel | Ensemble:
+    def model(self) -> gpflow.models.GPModel | ensemble.Ensemble:
         """The trained model."""
-        model: GPModel | Ensemble = self._model
+        model: gpflow.models.GPModel | ensemble.Ensemble = self._model
         return model
 
     @property
-    def main(self) -> GPModel:
+    def main(self) -> gpflow.models.GPModel:
         """The model; in an ensemble, the model with the largest weight."""
-        return heaviest(self.model)
+        return ensemble.heaviest(self.model)
 
     @property
-    def kernel(self) -> Kernel:
+    def kernel(self) -> gpflow.kernels.Kernel:
         """The kernel of the main model."""
         return self.main.kernel
 
     @property
-    def likelihood(self) -> Likelihood:
+    def likelihood(self) -> gpflow.likelihoods.Likelihood:
         """The likelihood of the main model."""
         return self.main.likelihood
 
     @property
     def has_gaussian_noise(self) -> bool:
         """Whether each target in the model's units is f plus Gaussian noise."""
-        return self.exact is not None or has_gaussian_noise(self.likelihood)
+        return self.exact is not None or entries.has_gaussian_noise(self.likelihood)
 
     @property
     def rows(self) -> tuple[AnyNDArray, AnyNDArray] | None:
@@ -218,9 +198,13 @@ class SingleModel(abc.ABC):
     @property
     def num_near_rows(self) -> int:
         """The number of near training rows that predictions use."""
-        return max((near.number for near in near_rows(self.model) if near), default=0)
+        return max(
+            (near.number for near in ensemble.near_rows(self.model) if near), default=0
+        )
 
-    def set_model(self, model: GPModel | Ensemble | None) -> None:
+    def set_model(
+        self, model: gpflow.models.GPModel | ensemble.Ensemble | None
+    ) -> None:
         """Take a trained model, from which the posterior follows; None before an exact
         model is taken.
         """
@@ -231,12 +215,12 @@ class SingleModel(abc.ABC):
         self._left_out = None
 
     @property
-    def posterior(self) -> EnsemblePosterior:
+    def posterior(self) -> ensemble.EnsemblePosterior:
         """The posterior of the model, which predicts f and y at inputs in the model's
         units.
         """
         if self._posterior is None:
-            self._posterior = ensemble_posterior(self.model)
+            self._posterior = ensemble.ensemble_posterior(self.model)
         return self._posterior
 
     def mixture_in_numpy(self) -> tuple[tuple[Component, ...], AnyNDArray]:
@@ -248,18 +232,24 @@ class SingleModel(abc.ABC):
                 self._numpy_components = (component_of(self.exact.posterior.component),)
             return self._numpy_components, np.ones(1)
         if self._numpy_components is None:
-            self._numpy_components = numpy_components(self.posterior)
+            self._numpy_components = numpy_parts.numpy_components(self.posterior)
         return self._numpy_components, self.posterior.weights.numpy()
 
     def describe(self) -> str:
         """Describe the model in a line."""
-        parts = [*zip(*components(self.model), near_rows(self.model), strict=True)]
+        members = [
+            *zip(
+                *ensemble.components(self.model),
+                ensemble.near_rows(self.model),
+                strict=True,
+            )
+        ]
         powers = []
-        for model, weight, near in parts:
+        for model, weight, near in members:
             words = f"power {model.alpha.numpy():g}" if hasattr(model, "alpha") else ""
             if near:
                 words += " with near rows"
-            if len(parts) > 1:
+            if len(members) > 1:
                 words += f" (weight {weight:.2f})"
             if words:
                 powers.append(words)
@@ -300,7 +290,7 @@ class SingleModel(abc.ABC):
         self,
         X: AnyNDArray,
         Y: AnyNDArray,
-        before: "SingleModel | None" = None,
+        before: SingleModel | None = None,
         start: Hyperparameters | None = None,
     ) -> None:
         """Train on inputs [N, D] and targets [N, P] in the model's units.
@@ -315,25 +305,29 @@ class SingleModel(abc.ABC):
         attempts = self.attempts(len(X), likelihood, batch_size)
         kernel = self.make_kernel(X, Y)
         if start is not None:
-            start_at(start, kernel, likelihood)
+            parts.start_at(start, kernel, likelihood)
         points = self._first_points(X, Y, kernel, likelihood, attempts)
         # Start with the power in the middle, because the others are not far from it.
         alpha = attempts.alphas[len(attempts.alphas) // 2]
-        parts = kernel, likelihood, points
+        of_model = kernel, likelihood, points
         if batch_size is not None:
-            model: Any = tied_model(Y, *parts, alpha=alpha)
+            model: Any = trainer.tied_model(Y, *of_model, alpha=alpha)
         else:
-            model = self.make_model((X, Y), *parts, alpha=alpha)
+            model = self.make_model((X, Y), *of_model, alpha=alpha)
         if before is not None:
-            assign_same(model, heaviest(before.model, from_points=True))
+            objectives.assign_same(
+                model, ensemble.heaviest(before.model, from_points=True)
+            )
         training = self.training()
         if batch_size is not None:
             options = batch_size, seed, attempts.end
-            self.num_iterations = train_by_batches(training, model, (X, Y), *options)
+            self.num_iterations = trainer.train_by_batches(
+                training, model, (X, Y), *options
+            )
         else:
             few = points.num_inducing < len(np.unique(X, axis=0))
             attempts = attempts._replace(grows=attempts.grows and bool(few))
-            trained = train_model(training, model, (X, Y), attempts, seed)
+            trained = trainer.train_model(training, model, (X, Y), attempts, seed)
             model = trained.model
             self.record = trained.record
             self.judged = trained
@@ -345,14 +339,16 @@ class SingleModel(abc.ABC):
                 }
         self.finish(self.with_near_labels(model, (X, Y)))
 
-    def finish(self, model: GPModel | Ensemble) -> None:
+    def finish(self, model: gpflow.models.GPModel | ensemble.Ensemble) -> None:
         """Take a trained model, and prepare what predicts."""
         self.set_model(model)
         self.mixture_in_numpy()
 
     def with_near_labels(
-        self, model: GPModel | Ensemble, data: RegressionData
-    ) -> GPModel | Ensemble:
+        self,
+        model: gpflow.models.GPModel | ensemble.Ensemble,
+        data: gpflow.base.RegressionData,
+    ) -> gpflow.models.GPModel | ensemble.Ensemble:
         """Mix a model with another one that is trained to predict from near rows, if
         that is better.
         """
@@ -363,22 +359,26 @@ class SingleModel(abc.ABC):
         X: AnyNDArray,
         Y: AnyNDArray,
         kernel: Any,
-        likelihood: Likelihood,
-        attempts: Attempts,
+        likelihood: gpflow.likelihoods.Likelihood,
+        attempts: trainer.Attempts,
     ) -> Any:
         """Make the inducing variable that training starts with."""
         settings = self.settings
         base, *_ = getattr(kernel, "latent_kernels", [kernel])
-        several = check_num_latent(None, likelihood, tf.constant(Y)) > 1
-        many = len(X) >= LEAST_ROWS and (has_gaussian_noise(likelihood) or several)
+        several = factors.check_num_latent(None, likelihood, tf.constant(Y)) > 1
+        many = len(X) >= LEAST_ROWS and (
+            entries.has_gaussian_noise(likelihood) or several
+        )
         count = MANY_POINTS
-        if attempts.grows and (is_mixed(kernel) or not many):
+        if attempts.grows and (prior.is_mixed(kernel) or not many):
             count = FIRST_POINTS
         if not isinstance(settings.num_inducing, str):
             count = int(settings.num_inducing)
         elif self.has_rows_as_points:
             count = len(X)
-        return make_inducing_variable(settings.inducing, X, count, base, settings.seed)
+        return parts.make_inducing_variable(
+            settings.inducing, X, count, base, settings.seed
+        )
 
     @property
     def has_rows_as_points(self) -> bool:
@@ -386,7 +386,9 @@ class SingleModel(abc.ABC):
         inducing = self.settings.inducing
         return isinstance(inducing, str) and inducing == ROWS
 
-    def _mean_log_slope(self, likelihood: Likelihood, Y: AnyNDArray) -> float:
+    def _mean_log_slope(
+        self, likelihood: gpflow.likelihoods.Likelihood, Y: AnyNDArray
+    ) -> float:
         """Compute the mean difference of a row's log density in the units of y from its
         log density in the units of the model.
         """
@@ -396,33 +398,36 @@ class SingleModel(abc.ABC):
         return float(np.mean(slopes))
 
     def attempts(
-        self, num_rows: int, likelihood: Likelihood, batch_size: int | None
-    ) -> Attempts:
+        self,
+        num_rows: int,
+        likelihood: gpflow.likelihoods.Likelihood,
+        batch_size: int | None,
+    ) -> trainer.Attempts:
         """Decide what training tries."""
         settings = self.settings
         alpha = settings.alpha
         is_word = isinstance(alpha, str) and alpha in ("auto", "mix")
         mixes = is_word and alpha == "mix"
         judged = False
-        alphas: tuple[float, ...]
+        powers: tuple[float, ...]
         if is_word:
-            judged = batch_size is None and has_gaussian_noise(likelihood)
+            judged = batch_size is None and entries.has_gaussian_noise(likelihood)
             mixes |= judged and (num_rows < LEAST_ROWS or settings.max_seconds is None)
-            alphas = ALPHAS if mixes else (0.5,)
+            powers = alphas.ALPHAS if mixes else (0.5,)
         else:
-            alphas = self._powers()
-        if batch_size is not None and len(alphas) > 1:
-            got = f"{checks.as_code(alpha)} with minibatches"
+            powers = self._powers()
+        if batch_size is not None and len(powers) > 1:
+            got = f"{as_code(alpha)} with minibatches"
             remedy = "Pass a number, or batch_size=None."
             expected = (
                 "a single number, because leaving rows out needs a site for each row"
             )
-            raise checks.refusal("alpha", got, expected, remedy)
+            raise refusal("alpha", got, expected, remedy)
         grows = settings.num_inducing == "auto" and batch_size is None
         grows &= isinstance(settings.inducing, str) and not self.has_rows_as_points
         near = wants_near_rows(settings.near_rows) and (grows or mixes or judged)
         end = time.perf_counter() + self.seconds_of_points(num_rows)
-        return Attempts(alphas, mixes, grows, near, end)
+        return trainer.Attempts(powers, mixes, grows, near, end)
 
     def _powers(self) -> tuple[float, ...]:
         """Return the powers that the user passed as numbers."""
@@ -430,8 +435,8 @@ class SingleModel(abc.ABC):
         if isinstance(alpha, str) or np.asarray(alpha).dtype == bool:
             expected = "a number in [0, 1], several numbers, 'mix' or 'auto'"
             remedy = "Leave it out if in doubt."
-            raise checks.refusal("alpha", checks.as_code(alpha), expected, remedy)
-        return check_alphas(alpha) if np.ndim(alpha) else (alpha,)
+            raise refusal("alpha", as_code(alpha), expected, remedy)
+        return alphas.check_alphas(alpha) if np.ndim(alpha) else (alpha,)
 
     def seconds_of_points(self, num_rows: int) -> float:
         """Return the time limit, in seconds, for training the predictions from inducing
@@ -440,13 +445,13 @@ class SingleModel(abc.ABC):
         seconds = self.settings.max_seconds
         return np.inf if seconds is None else seconds
 
-    def training(self) -> Training:
+    def training(self) -> trainer.Training:
         """Return the settings of the loops that train."""
         settings = self.settings
-        objective: Objective = settings.objective
+        objective: objectives.Objective = settings.objective
         if objective == "evidence" and not isinstance(settings.ard, bool | np.bool_):
-            objective = near_lengthscales(float(settings.ard))
-        return Training(
+            objective = objectives.near_lengthscales(float(settings.ard))
+        return trainer.Training(
             objective=objective,
             max_iterations=settings.max_iterations,
             progress=settings.verbose,
@@ -470,10 +475,8 @@ class SingleModel(abc.ABC):
                 got += " with several columns of y"
             else:
                 expected = f"a number of rows, {expected}"
-            raise checks.refusal(
-                "batch_size", got, expected, "Leave it out if in doubt."
-            )
-        return min(checks.check_positive("batch_size", batch_size), num_rows)
+            raise refusal("batch_size", got, expected, "Leave it out if in doubt.")
+        return min(check_positive("batch_size", batch_size), num_rows)
 
     def _cache_key(self) -> tuple[Any, ...] | None:
         """Return everything that a compiled loss depends on, except the shapes of
@@ -485,7 +488,9 @@ class SingleModel(abc.ABC):
         values = [getattr(self.settings, name) for name in COMPILED]
         plain = str, int, float, bool, type(None)
         named = all(isinstance(value, plain) for value in values)
-        if not named or isinstance(self.settings.inducing, InducingVariables):
+        if not named or isinstance(
+            self.settings.inducing, gpflow.inducing_variables.InducingVariables
+        ):
             return None
         eager = tf.config.functions_run_eagerly()
         device = tf.zeros([]).device
@@ -494,11 +499,11 @@ class SingleModel(abc.ABC):
     def far_rows(self, rows: AnyNDArray) -> AnyNDArray:
         """Find for each row, [N], whether the model has nearly no information on it."""
         X = self.in_units(rows)
-        parts, weights = self.mixture_in_numpy()
-        if parts:
-            far = far_rows(parts, weights, X)
+        members, weights = self.mixture_in_numpy()
+        if members:
+            far = far_rows(members, weights, X)
         else:
-            models = components(self.model)[0]
+            models = ensemble.components(self.model)[0]
             posteriors = self.posterior.posteriors
             far = np.isnan(X).all(axis=1) | far_by_components(
                 weights, lambda k: self._is_far(models[k], posteriors[k], X)
@@ -507,16 +512,18 @@ class SingleModel(abc.ABC):
             far = far | self.scaler.are_cut(rows)
         return far
 
-    def _is_far(self, model: GPModel, posterior: Any, X: AnyNDArray) -> AnyNDArray:
+    def _is_far(
+        self, model: gpflow.models.GPModel, posterior: Any, X: AnyNDArray
+    ) -> AnyNDArray:
         """Find far rows with TensorFlow, as :mod:`gpflow_pep.scoring.components` does
         with NumPy.
         """
         (variance,) = self.predicted(
             X, lambda rows: posterior.predict_f(rows)[1], PREDICTION_CHUNK
         )
-        options = {"full_output_cov": False} if is_mixed(model.kernel) else {}
-        prior = np.asarray(model.kernel(X, full_cov=False, **options))
-        shares = np.min(variance / prior.reshape(len(X), -1), axis=1)
+        options = {"full_output_cov": False} if prior.is_mixed(model.kernel) else {}
+        of_prior = np.asarray(model.kernel(X, full_cov=False, **options))
+        shares = np.min(variance / of_prior.reshape(len(X), -1), axis=1)
         return np.asarray(~(shares <= FAR))  # also if X is unknown
 
     def predicted(

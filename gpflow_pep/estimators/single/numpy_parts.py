@@ -20,9 +20,9 @@ from ...engine.prior.wrapped import WellConditioned
 from ...scoring import likelihoods
 from ...scoring.components import Component, component_of, factors_of_u
 from ...scoring.kernels import REMEDY
-from ...scoring.stored import Reader
+from ...scoring.stored import Described, Reader
 from ...training.choosing.ensemble import EnsemblePosterior
-from .describing import Described, Describer
+from .describing import Describer
 
 
 def numpy_components(posterior: EnsemblePosterior) -> tuple[Component, ...]:

@@ -2,22 +2,21 @@
 model.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from gpflow.base import AnyNDArray
-from gpflow.kernels import Kernel, LinearCoregionalization
-from gpflow.likelihoods import Likelihood
 from sklearn.metrics import r2_score
 from sklearn.utils import check_array, check_consistent_length
 
-from ...engine.checks import check_number, counted, refusal
-from ...engine.factors import traits
-from ...engine.prior import is_mixed
-from ...training.starts import coregionalization
+from ...engine.refusals import counted, refusal
+from ...engine.refusals.arrays import AnyNDArray
+from ...engine.refusals.numbers import check_number
 from .inputs import check_sizes, check_table, filled
+from .when_used import factors, gpflow, prior, starts
 
 #: The largest number of latent functions that outputs are mixed from by default. q is
 #: one Gaussian over the inducing variables of all of them, so the time grows at least
@@ -118,13 +117,13 @@ def observed_rows(X: AnyNDArray, Y: AnyNDArray) -> tuple[AnyNDArray, AnyNDArray]
 
 
 def make_output_kernel(
-    kernel: Kernel,
+    kernel: gpflow.kernels.Kernel,
     X: AnyNDArray,
     Y: AnyNDArray,
     num_latent: int | None,
     in_units: AnyNDArray,
     shares_noise: bool,
-) -> Kernel:
+) -> gpflow.kernels.Kernel:
     """Make the kernel of several outputs from the kernel of one output, or use a kernel
     that already mixes outputs.
 
@@ -140,7 +139,7 @@ def make_output_kernel(
     :raises ValueError: If the number differs from the number in the kernel, or is
         larger than the number of outputs.
     """
-    if is_mixed(kernel):
+    if prior.is_mixed(kernel):
         size = len(kernel.latent_kernels)
         if num_latent not in (None, size):
             expected = f"{size}, the number in the kernel"
@@ -155,13 +154,15 @@ def make_output_kernel(
     options: dict[str, Any] = {"scales": np.where(in_units & (scale > 0.0), scale, 1.0)}
     if shares_noise and num_latent is None:
         options["num_white"] = 1 if Y.shape[1] < 4 else 2
-    mixed: LinearCoregionalization = coregionalization(
+    mixed: gpflow.kernels.LinearCoregionalization = starts.coregionalization(
         (X, Y), size, kernel=kernel, **options
     )
     return mixed
 
 
-def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
+def parts_of(
+    likelihood: gpflow.likelihoods.Likelihood, num_outputs: int
+) -> list[gpflow.likelihoods.Likelihood]:
     """Return the likelihood of each output; refuse another number of likelihoods."""
     likelihoods = [likelihood] * num_outputs
     if num_outputs > 1:
@@ -177,10 +178,14 @@ def parts_of(likelihood: Likelihood, num_outputs: int) -> list[Likelihood]:
     return likelihoods
 
 
-def have_units(likelihood: Likelihood, num_outputs: int) -> AnyNDArray:
+def have_units(
+    likelihood: gpflow.likelihoods.Likelihood, num_outputs: int
+) -> AnyNDArray:
     """Find for each output, [P], whether its targets may be shifted and scaled."""
     likelihoods = parts_of(likelihood, num_outputs)
-    return np.array([traits(output).in_units is not None for output in likelihoods])
+    return np.array(
+        [factors.traits(output).in_units is not None for output in likelihoods]
+    )
 
 
 def mean_r2(Y: AnyNDArray, mean: AnyNDArray, sample_weight: AnyNDArray | None) -> float:

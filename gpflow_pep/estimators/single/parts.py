@@ -10,12 +10,12 @@ from gpflow.inducing_variables import InducingVariables
 from gpflow.kernels import RBF, IsotropicStationary, Kernel, Linear
 from gpflow.likelihoods import Likelihood
 
-from ...engine.checks import as_code, as_numbers, refusal
+from ...engine.checks import as_numbers, refusal
 from ...likelihoods import LogLinear, NegativeBinomial, Ordinal, Tobit
 from ...training.fitting.objectives import copy_of
 from ...training.starts import greedy_variance, kmeans, random_subset
-from . import exact
 from .exact import ADDITIVE, LEAST_PARAMETER, SLOPE, SMOOTH, Hyperparameters
+from .settings import ROWS
 
 KERNELS: dict[str, Callable[..., Kernel]] = {
     "rbf": gpflow.kernels.SquaredExponential,
@@ -47,9 +47,6 @@ CLASSES: dict[str, Callable[..., Likelihood]] = {
     "softmax": gpflow.likelihoods.Softmax,
     "ordinal": Ordinal.of_classes,
 }
-#: The name of inducing points that are not trained: all rows, or k-means centres if a
-#: number of points is set.
-ROWS = "rows"
 #: Inducing points are chosen from at most this number of rows: with a million rows
 #: k-means takes 6 s.
 MOST_CHOSEN_FROM = 100_000
@@ -67,13 +64,6 @@ def _choose(argument: str, name: Any, choices: Mapping[str, Any], others: str) -
         return choices[name]
     expected = f"{', '.join(map(repr, choices))} or {others}"
     raise refusal(argument, repr(name), expected, "Choose one of them.")
-
-
-def is_exact_kernel(kernel: Any) -> bool:
-    """Whether the exact models have this kernel, which must then be given by its
-    name.
-    """
-    return isinstance(kernel, str) and kernel in exact.KERNELS
 
 
 def make_kernel(
@@ -234,15 +224,3 @@ def make_inducing_variable(
     fixed = gpflow.inducing_variables.InducingPoints(points)
     gpflow.set_trainable(fixed, False)
     return fixed
-
-
-def wants_near_rows(near_rows: Any) -> bool:
-    """Return whether predictions may use near rows: "auto" allows them, 0 and None do
-    not.
-
-    :raises ValueError: If the argument has another value.
-    """
-    if near_rows in ("auto", None) or (near_rows == 0 and near_rows is not False):
-        return near_rows == "auto"
-    remedy = "Leave it out if in doubt."
-    raise refusal("near_rows", as_code(near_rows), "'auto', 0 or None", remedy)

@@ -2,49 +2,40 @@
 units, exact training, and predictions of rows.
 """
 
+from __future__ import annotations
+
 import time
 import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import gpflow
 import numpy as np
-import tensorflow as tf
-from gpflow.base import AnyNDArray
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
-from gpflow.models import GPModel
 from sklearn.exceptions import ConvergenceWarning
 
 from ...distributions import Predictive, Units
 from ...distributions.predictive import require_finite
-from ...engine.checks import counted, refusal
-from ...engine.factors import layout_of, traits
-from ...engine.factors.entries import has_gaussian_noise
-from ...engine.prior import is_mixed
-from ...engine.prior.mixing import variances_of_white
-from ...likelihoods import LogLinear, PerOutput
-from ...models import PEP, PEPRegression
+from ...engine.refusals import counted, refusal
+from ...engine.refusals.arrays import AnyNDArray
 from ...scoring.components import predictive, predictive_of_f
-from ...training import Ensemble
-from ...training.choosing.ensemble import EnsemblePredictions, components
 from .exact import KERNELS, Hyperparameters, find_start, fit_exact
 from .exact_model import POWER, ExactModel
 from .model import PREDICTION_CHUNK, SingleModel
 from .outputs import have_units, make_output_kernel
-from .parts import (
-    NUMBERS,
-    ROWS,
-    hyperparameters_of,
-    make_inducing_variable,
-    make_kernel,
-    make_likelihood,
-    take_over,
-    with_line,
-)
-from .settings import ModelSettings
+from .settings import ROWS, ModelSettings
 from .target_units import fit_units, likelihood_in, log_slopes, spread_of, to_model
+from .when_used import (
+    ensemble,
+    entries,
+    factors,
+    gpflow,
+    likelihoods,
+    mixing,
+    models,
+    parts,
+    prior,
+    tf,
+)
 
 #: Initial noise variance: a tenth of the variance of standardised targets.
 NOISE_VARIANCE = 0.1
@@ -68,20 +59,22 @@ DRAWS = 4000
 DRAWN_ROWS = 500
 
 
-def likelihood_of_output(settings: ModelSettings, num_inputs: int) -> Likelihood:
+def likelihood_of_output(
+    settings: ModelSettings, num_inputs: int
+) -> gpflow.likelihoods.Likelihood:
     """Make the likelihood of one output, in units of the targets."""
     if settings.noise == "varying":
-        return gpflow.likelihoods.Gaussian(variance=LogLinear(num_inputs))
+        return gpflow.likelihoods.Gaussian(variance=likelihoods.LogLinear(num_inputs))
     has_variance = settings.likelihood in (*GAUSSIAN, "tobit")
     options = {"variance": NOISE_VARIANCE} if has_variance else {}
-    return make_likelihood(settings.likelihood, NUMBERS, **options)
+    return parts.make_likelihood(settings.likelihood, parts.NUMBERS, **options)
 
 
 def likelihood_of_outputs(
     settings: ModelSettings, num_inputs: int, num_outputs: int
-) -> Likelihood:
+) -> gpflow.likelihoods.Likelihood:
     """Make the likelihood of all outputs, in units of the targets."""
-    mixed = is_mixed(settings.kernel) or settings.num_latent != 0
+    mixed = prior.is_mixed(settings.kernel) or settings.num_latent != 0
     one = likelihood_of_output(settings, num_inputs)
     name = settings.likelihood
     if num_outputs == 1 or not mixed or not isinstance(name, str):
@@ -89,7 +82,7 @@ def likelihood_of_outputs(
     others = (
         likelihood_of_output(settings, num_inputs) for _ in range(num_outputs - 1)
     )
-    return PerOutput([one, *others])
+    return likelihoods.PerOutput([one, *others])
 
 
 def scalable_outputs(
@@ -109,7 +102,7 @@ def count_outputs(settings: ModelSettings, num_inputs: int, num_columns: int) ->
     if settings.likelihood in GAUSSIAN:
         return num_columns
     likelihood = likelihood_of_output(settings, num_inputs)
-    is_one = layout_of(likelihood, num_columns) == (num_columns, 1)
+    is_one = factors.layout_of(likelihood, num_columns) == (num_columns, 1)
     return 1 if is_one else num_columns
 
 
@@ -129,7 +122,7 @@ class SingleRegressor(SingleModel):
         before: SingleModel | None = None,
         start: Hyperparameters | None = None,
         warps: AnyNDArray | None = None,
-    ) -> "SingleRegressor":
+    ) -> SingleRegressor:
         """Train on rows X, with targets Y [N, P].
 
         :param before: A model from which a warm start begins.
@@ -171,7 +164,7 @@ class SingleRegressor(SingleModel):
             return self.exact.theta
         if self.num_outputs > 1 or not hasattr(self.main, "data"):
             return None
-        return hyperparameters_of(self.main, self.units.skew, self.units.tails)
+        return parts.hyperparameters_of(self.main, self.units.skew, self.units.tails)
 
     @property
     def is_exact(self) -> bool:
@@ -237,20 +230,22 @@ class SingleRegressor(SingleModel):
             self.finish(self._made_of(exact))
 
     @property
-    def model(self) -> GPModel | Ensemble:
+    def model(self) -> gpflow.models.GPModel | ensemble.Ensemble:
         """The trained model. It is made now if an exact model predicts with NumPy."""
         if self._model is None and self.exact is not None:
             self._model = self._made_of(self.exact)
         return super().model
 
-    def _made_of(self, exact: ExactModel) -> GPModel:
+    def _made_of(self, exact: ExactModel) -> gpflow.models.GPModel:
         """Make the model of TensorFlow that equals an exact model."""
         settings = self.settings
         D = exact.X.shape[1]
-        kernel = with_line(make_kernel(settings.kernel, D, settings.ard), settings.time)
+        kernel = parts.with_line(
+            parts.make_kernel(settings.kernel, D, settings.ard), settings.time
+        )
         likelihood = self._likelihood_of_targets()
-        take_over(exact.theta, kernel, likelihood)
-        points = make_inducing_variable(
+        parts.take_over(exact.theta, kernel, likelihood)
+        points = parts.make_inducing_variable(
             ROWS, exact.X, len(exact.X), kernel, settings.seed
         )
         data = exact.X, exact.t[:, None]
@@ -308,42 +303,42 @@ class SingleRegressor(SingleModel):
         self.units = self.units._replace(skew=skew, tails=tails)
         return Units(skew=skew, tails=tails).transform(Y)
 
-    def make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> Kernel:
+    def make_kernel(self, X: AnyNDArray, Y: AnyNDArray) -> gpflow.kernels.Kernel:
         settings = self.settings
         P = self.num_outputs
         kernel = super().make_kernel(X, Y)
         if isinstance(settings.kernel, str) and P == 1:
-            kernel = with_line(kernel, settings.time)
+            kernel = parts.with_line(kernel, settings.time)
         likelihood = self._likelihood_of_targets()
         # At lower powers, training removes components on which the inducing variables
         # have no information.
         at_one = np.ndim(settings.alpha) == 0 and settings.alpha == 1.0
-        shares_noise = at_one and has_gaussian_noise(likelihood)
+        shares_noise = at_one and entries.has_gaussian_noise(likelihood)
         in_units = have_units(likelihood, P)
         return make_output_kernel(
             kernel, X, Y[:, :P], settings.num_latent, in_units, shares_noise
         )
 
-    def make_likelihood(self) -> Likelihood:
+    def make_likelihood(self) -> gpflow.likelihoods.Likelihood:
         return likelihood_in(self.units, self._likelihood_of_targets())
 
-    def _likelihood_of_targets(self) -> Likelihood:
+    def _likelihood_of_targets(self) -> gpflow.likelihoods.Likelihood:
         return likelihood_of_outputs(self.settings, self.num_inputs, self.num_outputs)
 
     def make_model(
         self, data: tuple[AnyNDArray, AnyNDArray], *parts: Any, alpha: float
-    ) -> GPModel:
+    ) -> gpflow.models.GPModel:
         kernel, likelihood, points = parts
-        if has_gaussian_noise(likelihood):
-            return PEPRegression(
+        if entries.has_gaussian_noise(likelihood):
+            return models.PEPRegression(
                 data, kernel, points, likelihood=likelihood, alpha=alpha
             )
-        return PEP(data, kernel, likelihood, points, alpha=alpha)
+        return models.PEP(data, kernel, likelihood, points, alpha=alpha)
 
     @property
     def mixes_outputs(self) -> bool:
         """Whether columns of y are mixtures of common functions."""
-        return self.exact is None and is_mixed(self.kernel)
+        return self.exact is None and prior.is_mixed(self.kernel)
 
     def left_out(
         self, copies: AnyNDArray | None = None
@@ -366,7 +361,7 @@ class SingleRegressor(SingleModel):
             np.asarray(values)[..., 0]
             for values in zip(*self.judged.moments, strict=True)
         )
-        weights = components(self.model)[1]
+        weights = ensemble.components(self.model)[1]
         return self.judged.left_out, Predictive(mean, variance, weights, self.units)
 
     def _leave_out(self, copies: AnyNDArray | None) -> Iterable[AnyNDArray]:
@@ -391,7 +386,9 @@ class SingleRegressor(SingleModel):
             components, weights = self.mixture_in_numpy()
             if components:
                 return predictive(components, weights, self.in_units(rows), self.units)
-        moments = self._by_posterior(rows, known, EnsemblePredictions.components_of_y)
+        moments = self._by_posterior(
+            rows, known, ensemble.EnsemblePredictions.components_of_y
+        )
         return self._mixed(moments, self.units)
 
     def predictive_of_f(self, rows: AnyNDArray) -> Predictive:
@@ -403,9 +400,12 @@ class SingleRegressor(SingleModel):
             return predictive_of_f(parts, weights, X, units)
         moments = self.predicted(X, self.posterior.components_of_f)
         if self.mixes_outputs:
-            for k, model in enumerate(components(self.model)[0]):
+            for k, model in enumerate(ensemble.components(self.model)[0]):
                 kernel: Any = model.kernel
-                white = np.asarray(kernel.W) ** 2 @ variances_of_white(kernel).numpy()
+                white = (
+                    np.asarray(kernel.W) ** 2
+                    @ mixing.variances_of_white(kernel).numpy()
+                )
                 moments[2 * k + 1] = np.maximum(moments[2 * k + 1] - white, 0.0)
         return self._mixed(moments, units)
 
@@ -414,7 +414,7 @@ class SingleRegressor(SingleModel):
     ) -> AnyNDArray:
         """Predict quantiles of y, [N, Q] or [N, P, Q], from draws at each row."""
 
-        def quantiles(posterior: EnsemblePredictions, X: AnyNDArray) -> Any:
+        def quantiles(posterior: ensemble.EnsemblePredictions, X: AnyNDArray) -> Any:
             y = posterior.predict_y_samples(X, DRAWS, full_cov=False, seed=0)
             return np.moveaxis(np.quantile(y, q, axis=0), 0, -1)
 
@@ -453,7 +453,7 @@ class SingleRegressor(SingleModel):
             raise refusal(
                 "return_cov", "True with several columns of y", "one column", remedy
             )
-        if curved or not traits(self.likelihood).is_gaussian:
+        if curved or not factors.traits(self.likelihood).is_gaussian:
             name = type(self.likelihood).__name__
             if self.units.logarithm:
                 name = "log_normal"
@@ -491,7 +491,7 @@ class SingleRegressor(SingleModel):
         self,
         rows: AnyNDArray,
         known: AnyNDArray | None,
-        predict: Callable[[EnsemblePredictions, AnyNDArray], Any],
+        predict: Callable[[ensemble.EnsemblePredictions, AnyNDArray], Any],
         chunk_size: int = PREDICTION_CHUNK,
     ) -> list[AnyNDArray]:
         """Predict chunks of rows with the posterior, if requested given known
@@ -521,7 +521,10 @@ class SingleRegressor(SingleModel):
         Y = to_model(self.units, known)
 
         def predict_given(both: AnyNDArray) -> Any:
-            return predict(Ensemble(*components(model), known=both[:, D:]), both[:, :D])
+            return predict(
+                ensemble.Ensemble(*ensemble.components(model), known=both[:, D:]),
+                both[:, :D],
+            )
 
         return self.predicted(np.hstack([X, Y]), predict_given, chunk_size)
 

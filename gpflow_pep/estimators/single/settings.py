@@ -1,11 +1,17 @@
 """The settings with which one model is trained."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpflow.kernels import Kernel
-from gpflow.likelihoods import Likelihood
+from ...engine.refusals import as_code, refusal
+from .when_used import gpflow
+
+#: The name of inducing points that are not trained: all rows, or k-means centres if a
+#: number of points is set.
+ROWS = "rows"
 
 
 @dataclass(frozen=True)
@@ -18,14 +24,14 @@ class ModelSettings:
     described here. A recipe replaces some settings to make the models that it tries.
     """
 
-    kernel: str | Kernel = "auto"
+    kernel: str | gpflow.kernels.Kernel = "auto"
     noise: str = "auto"
     warp: bool | str = "auto"
     inputs: str = "auto"
     num_inducing: int | str = "auto"
     alpha: float | str | Sequence[float] = "auto"
     objective: str = "evidence"
-    likelihood: str | Likelihood = "gaussian"
+    likelihood: str | gpflow.likelihoods.Likelihood = "gaussian"
     inducing: Any = "kmeans"
     near_rows: int | str | None = "auto"
     num_latent: int | None = None
@@ -60,8 +66,20 @@ class ModelSettings:
                 changed[name] = value
         return changed
 
-    def is_like(self, other: "ModelSettings") -> bool:
+    def is_like(self, other: ModelSettings) -> bool:
         """Return whether both describe the same model, apart from how long it is
         trained.
         """
         return replace(self, max_iterations=other.max_iterations) == other
+
+
+def wants_near_rows(near_rows: Any) -> bool:
+    """Return whether predictions may use near rows: "auto" allows them, 0 and None do
+    not.
+
+    :raises ValueError: If the argument has another value.
+    """
+    if near_rows in ("auto", None) or (near_rows == 0 and near_rows is not False):
+        return near_rows == "auto"
+    remedy = "Leave it out if in doubt."
+    raise refusal("near_rows", as_code(near_rows), "'auto', 0 or None", remedy)

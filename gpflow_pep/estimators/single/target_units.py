@@ -1,16 +1,14 @@
 """The conversion of targets to the units of a regressor's model, and back."""
 
-import gpflow
+from __future__ import annotations
+
 import numpy as np
-from gpflow.base import AnyNDArray
-from gpflow.likelihoods import Likelihood
 from sklearn.preprocessing import StandardScaler
 
 from ...distributions import Units
-from ...engine.factors import traits
-from ...engine.factors.entries import check_entries
-from ...likelihoods import LogNormal, PerOutput
+from ...engine.refusals.arrays import AnyNDArray
 from .outputs import parts_of
+from .when_used import entries, factors, gpflow, likelihoods
 
 
 def fit_units(Y: AnyNDArray, *, scaled: AnyNDArray, logarithm: bool) -> Units:
@@ -49,7 +47,9 @@ def to_model(units: Units, Y: AnyNDArray) -> AnyNDArray:
     return np.hstack([t.astype(Y.dtype, copy=False), Y[:, P:]])
 
 
-def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
+def likelihood_in(
+    units: Units, likelihood: gpflow.likelihoods.Likelihood
+) -> gpflow.likelihoods.Likelihood:
     """Convert the likelihood of targets to the likelihood of targets in the model's
     units.
     """
@@ -61,33 +61,37 @@ def likelihood_in(units: Units, likelihood: Likelihood) -> Likelihood:
     ):
         return likelihood
     linear = units._replace(logarithm=False)
-    likelihoods = parts_of(likelihood, P)
-    changed = list(likelihoods)
-    for p, output in enumerate(likelihoods):
+    of_outputs = parts_of(likelihood, P)
+    changed = list(of_outputs)
+    for p, output in enumerate(of_outputs):
 
         def change(value: float, p: int = p) -> float:
             row: AnyNDArray = np.full([1, P], value, gpflow.default_float())
             t = linear.transform(row)  # with the rounding of targets
             return float(t.astype(row.dtype)[0, p])
 
-        in_units = traits(output).in_units
+        in_units = factors.traits(output).in_units
         if in_units is not None:
             changed[p] = in_units(change, float(np.ravel(units.scale)[p]))
-    if all(new is old for new, old in zip(changed, likelihoods, strict=True)):
+    if all(new is old for new, old in zip(changed, of_outputs, strict=True)):
         return likelihood
-    return changed[0] if P == 1 else PerOutput(changed)
+    return changed[0] if P == 1 else likelihoods.PerOutput(changed)
 
 
-def log_slopes(units: Units, likelihood: Likelihood, Y: AnyNDArray) -> AnyNDArray:
+def log_slopes(
+    units: Units, likelihood: gpflow.likelihoods.Likelihood, Y: AnyNDArray
+) -> AnyNDArray:
     """Compute log densities in original units minus log densities in the model's units,
     [N, P]; 0 if a target has a probability, which has no units.
     """
     slopes = units.log_slope(units.inverse_transform(Y[:, : np.size(units.scale)]))
-    return np.where(traits(likelihood).has_density(Y), slopes, 0.0)
+    return np.where(factors.traits(likelihood).has_density(Y), slopes, 0.0)
 
 
 def _levels(Y: AnyNDArray, logarithm: bool) -> AnyNDArray:
     if not logarithm:
         return Y
-    check_entries(LogNormal(), Y)
+    are_allowed = np.isnan(Y) | (np.isfinite(Y) & (Y > 0.0))
+    if not are_allowed.all():
+        entries.check_entries(likelihoods.LogNormal(), Y)
     return np.log(Y)

@@ -17,13 +17,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ...engine.factors import check_num_latent
 from ...engine.factors.entries import has_gaussian_noise
+from ...engine.left_out_rows import LEAST_ROWS
 from ...engine.prior import latent_kernels
+from ...engine.records import OVER, MaximiseRecord, PointsScore
 from ...engine.refusals import counted
 from ...models import ARPEP, PEPRegression
 from ...models.base import q_once
 from ...training import (
     Ensemble,
-    MaximiseRecord,
     ensemble_of_models,
     ensemble_of_powers,
     ensemble_with_near_rows,
@@ -33,11 +34,11 @@ from ...training import (
     shuffled_batches,
 )
 from ...training.choosing.ensemble import components, ensemble_posterior, heaviest
-from ...training.choosing.near import LEAST_ROWS, PRIOR_WEIGHT, takes_near_rows
+from ...training.choosing.near import PRIOR_WEIGHT, takes_near_rows
 from ...training.fitting import cheaper
 from ...training.fitting.full_batch import NO_STEP
 from ...training.fitting.objectives import FAILURES, Objective, WholeLoss
-from ...training.fitting.points import OVER, PointsScore, add_points, leave_rows_out
+from ...training.fitting.points import add_points, leave_rows_out
 
 #: Training stops when steps raise log Z by less than TOLERANCE nats for each row, on
 #: average over the last WINDOW steps. Above all at alpha 1, log Z can rise without end,
@@ -128,7 +129,7 @@ def train_model(
     """Train a model with all attempts: adding inducing points, one or several powers,
     and near rows.
 
-    With :data:`LEAST_ROWS <gpflow_pep.training.choosing.near.LEAST_ROWS>` rows or more,
+    With :data:`LEAST_ROWS <gpflow_pep.engine.left_out_rows.LEAST_ROWS>` rows or more,
     rows that are left out of training decide between all attempts. They are added to
     the models afterwards, and the parameters stay the same. With fewer rows, left-out
     rows decide only on the number of points.

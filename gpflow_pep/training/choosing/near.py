@@ -49,6 +49,7 @@ from scipy.stats import norm
 
 from ...engine import checks
 from ...engine.factors import check_num_latent, num_classes
+from ...engine.left_out_rows import copies_of, ensemble_weights, gains
 from ...engine.numerics.nearest_in_numpy import nearest_rows
 from ...engine.predictions.context_rows import NearRows, predict_by_levels
 from ...engine.prior import input_scales, nearest_others
@@ -56,13 +57,10 @@ from ...models import PEP, PEPRegression
 from ...models.base import InternalDataModel
 from ..fitting.loop import fit
 from ..fitting.objectives import FAILURES, copy_of
-from ..fitting.points import MOST_LEFT_OUT, copies_of, gains, held_out_densities
-from .combining import ensemble_weights, power_of
+from ..fitting.points import MOST_LEFT_OUT, held_out_densities
+from .combining import power_of
 from .ensemble import Ensemble, EnsembleRecord, components, heaviest
 
-#: With fewer rows, it is not clear whether near rows improve predictions, and a
-#: prediction takes longer.
-LEAST_ROWS = 1000
 #: The numbers of near rows that predictions use, unless a number is given: the first
 #: one, or the second one if that improves predictions of left-out rows; the last one
 #: for labels.

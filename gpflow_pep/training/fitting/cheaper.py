@@ -17,10 +17,11 @@ from ...engine.checks import check_positive, check_seed, refusal
 from ...engine.factors.entries import takes_missing_targets
 from ...engine.numerics import chunks
 from ...engine.prior import latent_kernels
+from ...engine.records import MaximiseRecord
 from ...models import PEP, PEPClassification, PEPRegression
 from ...models.arguments import set_unchecked
 from ...models.base import InternalDataModel
-from .full_batch import MaximiseRecord, maximise
+from .full_batch import maximise
 from .objectives import Objective, WholeLoss, assign, copy_of, state_of
 from .points import with_data
 

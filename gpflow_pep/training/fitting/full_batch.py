@@ -7,7 +7,6 @@ were seen, in any case.
 """
 
 import logging
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +29,6 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
-from threadpoolctl import threadpool_limits
 
 from ...engine.checks import (
     check_callable,
@@ -41,62 +39,16 @@ from ...engine.checks import (
     refusal,
 )
 from ...engine.numerics.linalg import warnings_of_graphs_dropped
+from ...engine.numerics.threads import one_blas_thread
+from ...engine.records import OVER, Ascent, MaximiseRecord
 from ...models.base import NO_FACTOR, TrialWarning
 from .objectives import FAILURES, Objective, WholeLoss, assign, assigned_at_exit
-from .points import OVER, PointsScore, add_points, check_grows, leave_rows_out
-
-_lock = threading.Lock()
-_limits: list[threadpool_limits] = []
-_users = 0
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Limit BLAS to one thread while any caller is in this context.
-
-    The limit holds for the whole process. If each caller restored the limit that it
-    found, several callers at the same time would leave it at one thread.
-    """
-    global _users
-    with _lock:
-        if _users == 0:
-            _limits.append(threadpool_limits(1, user_api="blas"))
-        _users += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _users -= 1
-            if _users == 0:
-                _limits.pop().restore_original_limits()
-
+from .points import add_points, check_grows, leave_rows_out
 
 #: The number of steps in the memory of L-BFGS. With SciPy's 10, training of inducing
 #: points needs more steps.
 MEMORY = 50
 NO_STEP = "The line search found no step that raises the objective."
-
-
-class Ascent(NamedTuple):
-    """The result of training from one start."""
-
-    objective: float  #: The highest value that was seen; -inf if there was none.
-    iterations: int  #: The number of steps of L-BFGS.
-    #: The number of evaluations of the objective and its gradient, failed ones
-    #: included.
-    evaluations: int
-    #: The number of evaluations that raised an error or were not finite, after which
-    #: the step was shortened.
-    failures: int
-    seconds: float  #: The time in seconds, without compilation.
-    converged: bool
-    message: str
-    """How training ended. If it was given up because evaluations failed, the message
-    has the last reason.
-    """
-
-    #: The training loss (minus the objective) at the start and after each step.
-    losses: AnyNDArray
 
 
 class _Point(NamedTuple):
@@ -272,35 +224,6 @@ class Step(NamedTuple):
     start: int  #: The number of the start, from 0.
     iteration: int  #: The number of steps from this start.
     objective: float
-
-
-class MaximiseRecord(NamedTuple):
-    """The record of :func:`maximise`: the fields describe the start that ended best,
-    and ``starts`` has all.
-    """
-
-    objective: float
-    """The objective of the trained model, plus the log density of priors on its
-    parameters. If training is less exact than predictions (``loss_tolerance`` of
-    :class:`~gpflow_pep.models.PEP`), the objective is computed once more at the end, as
-    exactly as for predictions, unless the time ran out.
-    """
-
-    iterations: int
-    evaluations: int
-    failures: int
-    seconds: float
-    converged: bool
-    message: str
-    losses: AnyNDArray
-    compile_seconds: (
-        float  #: The time of the first evaluation, which compiles once for all starts.
-    )
-    starts: tuple[Ascent, ...]
-    points: tuple[PointsScore, ...] = ()
-    """The numbers of inducing points that ``num_inducing="auto"`` tried, with their
-    scores.
-    """
 
 
 def maximise(

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import gpflow
 import numpy as np
-import pandas as pd
 import tensorflow as tf
 from gpflow.base import AnyNDArray, RegressionData
 from gpflow.inducing_variables import InducingPoints, SharedIndependentInducingVariables
@@ -23,8 +22,10 @@ from sklearn.utils import gen_batches
 
 from ...engine import checks
 from ...engine.factors.entries import takes_missing_targets, target_rule
+from ...engine.left_out_rows import copies_of, gains
 from ...engine.prior import check_columns, is_mixed, latent_kernels
 from ...engine.prior.mixing import share_inducing_variable
+from ...engine.records import OVER, PointsScore
 from ...models import PEP, PEPRegression
 from ...models.base import InternalDataModel
 from ...models.tied import TiedModel
@@ -122,27 +123,6 @@ MOST_WORK = 1e8
 #: one is left. On 5000 rows of a sum of sinusoids with 10 s, 1 is as good, and 4 is .10
 #: nats worse.
 LONGER = 2.0
-#: Two measurements rarely agree in the inputs and in a target with at least this number
-#: of levels, and results of trials rarely have so many levels: ratings usually have 2
-#: to 7.
-LEVELS_OF_NUMBERS = 10
-OVER = "The time ran out."
-
-
-class PointsScore(NamedTuple):
-    """How a model with some number of inducing points was trained, and how well it
-    predicts left-out rows.
-    """
-
-    num_inducing: int
-    log_density: float
-    """The mean log density of left-out rows, in nats; NaN if training failed or the
-    time ran out.
-    """
-
-    objective: float  #: The objective at the end of training.
-    seconds: float  #: The time of training, with compilation.
-    judging: float  #: The time of computing the log densities.
 
 
 def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
@@ -159,56 +139,6 @@ def leave_rows_out(model: Any, seed: int) -> tuple[Any, AnyNDArray]:
     copies = copies_of(X, Y)
     rest = rest[~np.isin(copies[rest], copies[out])]
     return with_data(model, (X[rest], Y[rest])), out
-
-
-def copies_of(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray:
-    """Give each row a number, [N], so that copies have the same number. Copies are rows
-    with the same inputs X [N, D], if all rows with these inputs have the same targets Y
-    [N, P]. If half of the rows would be copies, the inputs may be settings or have few
-    levels. Then no row counts as a copy, unless a column has at least ten levels and at
-    least half as many levels as there are distinct rows. This can be a column of the
-    targets, or a column of the inputs if at most a tenth of the distinct inputs have
-    several targets.
-    """
-    # A code of 64 bits for each row is fast.
-    codes = pd.util.hash_pandas_object(pd.DataFrame(X + 0.0), index=False)
-    _, first_places, group = np.unique(codes, return_index=True, return_inverse=True)
-    several = (
-        np.bincount(group, np.any((Y[first_places][group] != Y) & ~np.isnan(Y), axis=1))
-        > 0.0
-    )
-    copies = np.where(several[group], len(X) + np.arange(len(X)), group)
-    if 2 * (num_distinct := len(np.unique(copies))) > len(X):
-        return copies
-    # Some inputs have several targets.
-    is_y = np.sum(several) > 0.1 * np.sum(np.bincount(group) > 1)
-    levels = max(
-        len(np.unique(column)) for column in (Y if is_y else np.hstack([X, Y])).T
-    )
-    return copies if levels >= max(num_distinct / 2, 10) else np.arange(len(X))
-
-
-def numbers_of_copies(X: AnyNDArray, Y: AnyNDArray) -> AnyNDArray | None:
-    """Count the copies of each row, itself included, [N]; None if there are no
-    copies.
-    """
-    _, group, sizes = np.unique(
-        copies_of(X, Y), return_inverse=True, return_counts=True
-    )
-    return None if len(sizes) == len(X) else sizes[group]
-
-
-def may_be_trials(Y: AnyNDArray) -> bool:
-    """Whether equal rows may be trials with the same result instead of copies. They may
-    be if each column of targets [N, P] has counts (whole numbers of at least 0, which
-    includes numbers of classes), or fewer than :data:`LEVELS_OF_NUMBERS` levels.
-    """
-    for column in Y.T:
-        levels = np.unique(column[~np.isnan(column)])
-        are_counts = np.all((levels >= 0.0) & (levels % 1.0 == 0.0))
-        if len(levels) >= LEVELS_OF_NUMBERS and not are_counts:
-            return False
-    return True
 
 
 def with_data(model: Any, data: tuple[AnyNDArray, AnyNDArray]) -> Any:
@@ -336,18 +266,6 @@ def _try(
             raise
         trained = time.perf_counter()
     return _Trial(record, density, trained - began, time.perf_counter() - trained)
-
-
-def gains(
-    log_densities: AnyNDArray, others: AnyNDArray, errors: float, least: float = 0.0
-) -> bool:
-    """Whether the mean of log densities [S] exceeds the mean of others by more than
-    this number of standard errors, and by more than this number of nats.
-    """
-    with np.errstate(invalid="ignore"):  # a density of 0
-        difference = log_densities - others
-        error = np.std(difference, ddof=1) / np.sqrt(len(difference))
-    return bool(np.mean(difference) > max(errors * error, least))
 
 
 def _most_points(model: GPModel, deadline: float = np.inf) -> int:
