@@ -31,8 +31,8 @@ help:  ## list the targets
 # uv, since pip cannot replace what GPflow asks of NumPy (pyproject.toml) and takes twice as
 # long. The bytecode is compiled here, because containers often let no later process write it,
 # and TensorFlow then takes twice as long to load, each time. pip is for an index that only
-# pip's settings name.
-$(STAMP): setup.cfg pyproject.toml constraints.txt
+# pip's settings name. __init__.py has the version, which an editable installation remembers.
+$(STAMP): setup.cfg pyproject.toml constraints.txt gpflow_pep/__init__.py
 	@test -x $(BIN)/pip || $(PYTHON) -c '$(CHECK_PYTHON)'
 	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	@echo 'Installing into $(VENV): uv downloads some 800 MB (TensorFlow is 550 MB), unless its'

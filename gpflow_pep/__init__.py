@@ -6,7 +6,7 @@ and choose the power ``alpha`` between 0 (variational inference) and 1 (EP, FITC
 
 from .engine.refusals import imported_when_used
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 #: The packages, lowest first: each imports only from those before it. The architecture
 #: test checks them, CONTRIBUTING.md and the reference against this list.

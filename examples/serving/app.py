@@ -9,12 +9,12 @@ Each answer has the version of the model in the header Model-Version.
 """
 
 import json
+from difflib import get_close_matches
 from typing import Any
 
 import pandas as pd
 
 from gpflow_pep.compare import predict_table
-from gpflow_pep.engine.refusals import refusal, with_suggestion
 from gpflow_pep.scoring import Scorer, load_scorer, version_of
 
 #: The most bytes of a request, some 10 000 rows; a larger one is answered by 413.
@@ -51,8 +51,14 @@ def check_columns(scorer: Scorer, rows: list[dict[str, Any]]) -> None:
     names = list(scorer.feature_names_in_)
     foreign = sorted({key for row in rows for key in row} - {*names})
     if foreign:
-        remedy = with_suggestion("Leave them out.", foreign, names)
-        raise refusal("columns", ", ".join(foreign), f"only {', '.join(names)}", remedy)
+        similar = [
+            close for name in foreign for close in get_close_matches(name, names)
+        ]
+        meant = f"Did you mean {similar[0]!r}? " if similar else ""
+        raise ValueError(
+            f"columns: got {', '.join(foreign)}, expected only {', '.join(names)}."
+            f" {meant}Leave out other columns."
+        )
 
 
 def answer(scorer: Scorer, body: bytes | str) -> list[dict[str, Any]]:

@@ -514,7 +514,7 @@ def _compare_alone(
     is_flag=True,
     help=(
         "Begin --out with a line that has the version of the model, such as"
-        ' "# model 0.3.0+5f1d8c07a2be": the version of this package that wrote the'
+        ' "# model 0.4.0+5f1d8c07a2be": the version of this package that wrote the'
         " model, and the beginning of a hash of its content."
     ),
 )

@@ -147,7 +147,7 @@ def description_of(folder: str | PathLike[str]) -> dict[str, Any]:
 def version_of(folder: str | PathLike[str]) -> str:
     """Return the version of a saved estimator or a scorer: the version of this package
     that wrote it, and the beginning of the digest of its content, such as
-    "0.3.0+5f1d8c07a2be".
+    "0.4.0+5f1d8c07a2be".
     """
     description = description_of(folder)
     digits = str(description.get("digest"))[:DIGITS]

@@ -65,6 +65,16 @@ def test_a_recalibration_by_the_latest_rows_does_not_narrow(forecast: Any) -> No
     assert forecast[0].recalibration_.spread >= 1.0 - 1e-9
 
 
+def test_the_rows_that_judge_are_left_out() -> None:
+    """The latest eight rows have ten times the noise of the others; models that had
+    trained on them would be 1.7 times too narrow there, and not 11 times.
+    """
+    noise = np.random.default_rng(0).standard_normal(40)
+    noise[:32] *= 0.1
+    model = PEPRegressor(time=0, random_state=0).fit(np.arange(40.0)[:, None], noise)
+    assert model.recalibration_.scale > 5.0
+
+
 def test_the_time_is_not_bent_and_has_a_line_in_each_component(forecast: Any) -> None:
     model, past, _ = forecast
     assert len(model.components_) == 3

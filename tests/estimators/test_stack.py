@@ -130,6 +130,18 @@ def test_predictions_follow_one_distribution(stacked: PEPRegressor) -> None:
         stacked.predict(ROWS, return_cov=True)
 
 
+def test_draws_are_recalibrated(
+    stacked: PEPRegressor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a recalibration that is far from none: these rows' own is near it."""
+    monkeypatch.setattr(stacked.mixture_, "recalibration", Recalibration(4.0, 2.0))
+    q = np.array([0.05, 0.2, 0.5, 0.8, 0.95])
+    quantiles = stacked.predict_quantiles(ROWS[:1], q)
+    draws = stacked.sample_y(ROWS[:1], 4000, random_state=1)
+    below = np.mean(draws[0, :, None] < quantiles, axis=0)
+    assert_allclose(below, q, atol=0.03)  # four standard errors
+
+
 def test_all_forms_predict_the_same(stacked: PEPRegressor, tmp_path: Path) -> None:
     rows = np.vstack([ROWS, np.full((1, 2), np.nan)])
     loaded, pickled, _ = check_forms(stacked, tmp_path, rows, np.linspace(0.5, 2.0, 10))
@@ -410,8 +422,8 @@ def test_copies_count_once(stacked: PEPRegressor) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Training ended", "ignore:.* are copies")
-@pytest.mark.parametrize("columns", [1, 2])
-def test_copies_are_judged_together(columns: int) -> None:
+@pytest.mark.parametrize("mixed, columns", [(True, 1), (False, 1), (False, 2)])
+def test_copies_are_judged_together(mixed: bool, columns: int) -> None:
     """By the rows that are no copies: training without them at the same parameters."""
     y = np.column_stack([Y > 1.0, X[:, 0] > 1.0])[:20, :columns] * 1.0
     rows = np.vstack([X[:20], X[:9], X[:4]])
@@ -419,17 +431,20 @@ def test_copies_are_judged_together(columns: int) -> None:
     assert may_be_trials(targets)
     copies = numbers_of_copies(rows, targets)
     assert copies is not None and np.bincount(copies).tolist() == [0, 11, 10, 12]
-    settings = {"inducing": "rows", "num_inducing": 8, "max_iterations": 1}
-    part = PEPRegressor(**settings, alpha=1.0, random_state=0)
-    part.fit(rows, targets.squeeze())
-    mean, variance = map(np.asarray, part.model_.loo_moments(copies))
-    inputs, t = map(np.asarray, part.model_.data)
+    one = {"inducing": "rows", "num_inducing": 8, "alpha": 1.0}
+    settings = {"max_iterations": 20, "random_state": 0, **({} if mixed else one)}
+    fitted = PEPRegressor(**settings).fit(rows, targets.squeeze())
+    part = fitted.components_[-1]
+    assert (part.exact is not None) == mixed
+    _, judged = part.left_out(copies)
+    inputs, t = map(np.asarray, part.model.data)
     for row in (0, 7, 15):
         others = (rows != rows[row]).any(axis=1)
         assert others.sum() == 33 - copies[row]
-        without = points.with_data(part.model_, (inputs[others], t[others]))
+        without = points.with_data(part.model, (inputs[others], t[others]))
         expected = without.predict_y(inputs[row : row + 1])
-        assert_allclose([mean[row], variance[row]], np.squeeze(expected, 1), rtol=1e-6)
+        found = judged.means[0, row], judged.variances[0, row]
+        assert_allclose(np.ravel(found), np.ravel(expected), rtol=1e-6)
 
 
 def test_training_goes_on_from_before(stacked: PEPRegressor, tmp_path: Path) -> None:

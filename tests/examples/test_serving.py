@@ -104,6 +104,10 @@ def test_bodies_that_are_refused(folder: Path, body: str) -> None:
         load_example("serving/app.py").answer(load_scorer(folder), body)
 
 
+def test_it_imports_public_names_alone() -> None:
+    assert "gpflow_pep.engine" not in (EXAMPLES / "serving" / "app.py").read_text()
+
+
 def test_the_container_is_pinned_and_without_root() -> None:
     text = (EXAMPLES / "serving" / "Dockerfile").read_text()
     assert re.search(r"^FROM python:\d+\.\d+\.\d+-slim-\w+$", text, re.M)

@@ -259,7 +259,6 @@ COPIED = (
     "README.md",
     "pyproject.toml",
     "setup.cfg",
-    "CHANGELOG.md",
     "Makefile",
 )
 

@@ -50,8 +50,8 @@ ROOMS = (
     " engine/prior/test_kuf engine/sites/test_fixed_point"
     " estimators/test_save_estimator examples/test_code_of_pages metrics/test_metrics"
     " models/test_pep_rows models/test_regression models/test_tied"
-    " plotting/test_pictures tables/test_encoder training/starts/test_selection"
-    " training/test_maximise training/test_training"
+    " plotting/test_pictures stored/test_stored_models tables/test_encoder"
+    " training/starts/test_selection training/test_maximise training/test_training"
 )
 #: Arguments of pytest, by name.
 TESTS: dict[str, list[str]] = {

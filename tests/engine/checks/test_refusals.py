@@ -4,7 +4,6 @@ accepted.
 
 import inspect
 import re
-from pathlib import Path
 from typing import Any
 
 import gpflow
@@ -36,8 +35,6 @@ from gpflow_pep.engine.checks import (
 )
 from gpflow_pep.engine.refusals.numbers import as_probabilities
 from gpflow_pep.models import PEP, PEPClassification, PEPRegression
-
-CHANGELOG = (Path(__file__).parents[3] / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
 def _check(message: str, words: str) -> None:
