@@ -21,8 +21,8 @@ from gpflow_pep.scoring.stored import FORMAT
 
 FORMATS = sorted(Path(__file__).parent.glob("format_*"))
 ESTIMATORS = ("compared", "sparse", "classes")
-#: Rounding depends on processors and libraries: other kernels of OpenBLAS and the oldest
-#: versions of what the package needs change these numbers by at most 1e-11.
+#: Rounding depends on processors and libraries: other kernels of OpenBLAS and the
+#: oldest versions of what the package needs change these numbers by at most 1e-11.
 RTOL = 1e-9
 pytestmark = pytest.mark.parametrize("folder", FORMATS, ids=lambda path: path.name)
 
