@@ -218,11 +218,18 @@ def global_settings() -> Iterator[None]:
 @pytest.fixture
 def interrupts_arrive() -> Iterator[None]:
     """A shell that starts the tests in the background has them, and the processes that
-    they start, ignore interrupts.
+    they start, ignore interrupts, and ``nohup`` has them ignore the end of a terminal.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    handlers = {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG_DFL}
+    numbers = {name: getattr(signal, name, None) for name in handlers}
+    before = {
+        number: signal.signal(number, handlers[name])
+        for name, number in numbers.items()
+        if number is not None
+    }
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

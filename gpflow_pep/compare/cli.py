@@ -718,6 +718,9 @@ def _load(folder: Path) -> Any:
     try:
         with loading_tensorflow():
             from ..estimators import load_estimator
+            from ..estimators.single.when_used import load_tensorflow
+
+            load_tensorflow()
     except ModuleNotFoundError as error:
         needs = f"{folder} needs TensorFlow and GPflow"
         text = f"{_not_installed(error, needs)}{_scorer_beside(folder)}"
