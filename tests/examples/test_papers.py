@@ -18,6 +18,7 @@ from examples.papers import (
     byt17,
     byt17_summary,
     elsewhere,
+    recheck,
     runner,
     study,
     study_summary,
@@ -498,3 +499,23 @@ def test_predictions_of_another_version_are_of_its_estimator() -> None:
         & (answer["mean"] < answer["ends"][:, 1])
     )
     assert answer["density"].shape == (5,)
+
+
+def test_old_cells_are_computed_again(tmp_path: Path) -> None:
+    cells = [Cell("classification", "pima", split, 10, "PEP", 0.5) for split in (0, 1)]
+    journal = runner.Journal(tmp_path / "old.jsonl")
+    for cell in cells:
+        rows = [{"nlpd": 0.5, "error_rate": 0.25, "seconds": 1.0}]
+        journal.append(cell, {"rows": rows, "error": "", "versions": "python, old"})
+    journal.append(Cell("classification", "pima", 2, 10, "PEP"), {"error": "failed"})
+    assert recheck.drawn(journal, 60, 0) == cells
+    assert recheck.drawn(journal, 1, 0) == recheck.drawn(journal, 1, 0)
+
+    def evaluate(cell: Cell) -> runner.Outcome:
+        return {"nlpd": 0.5 + 0.1 * cell.split, "error_rate": 0.25}
+
+    first, second = recheck.recheck(journal, cells, evaluate, tmp_path / "new")
+    assert first.differences == {"nlpd": 0.0, "error_rate": 0.0}
+    assert_close(second.differences["nlpd"], 0.1)
+    more = [{"nlpd": 0.5}, {"nlpd": 0.5}]
+    assert recheck.largest_differences(more[:1], more) == {"nlpd": np.inf}
