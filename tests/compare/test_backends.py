@@ -377,7 +377,8 @@ from rich.console import Console
 from gpflow_pep.compare import cli, process
 with process.exit_on_signals(lambda: "So it is."), cli._progress(Console(stderr=True)):
     print(f"under way: {os.getpid()}.", file=sys.stderr, flush=True)
-    time.sleep(60)
+    for _ in range(600):  # a signal just before a sleep waits for its end
+        time.sleep(0.1)
 """
 HIDE_CURSOR = b"\x1b[?25l"
 SHOW_CURSOR = b"\x1b[?25h"

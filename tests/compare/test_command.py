@@ -27,8 +27,12 @@ def test_examples_have_their_target() -> None:
         assert target in table and table.shape[0] > 100 and table.notna().all(axis=None)
 
 
+#: The kinds of the fast tests: a table to clean, three classes, and several targets.
+FAST = ("numbers", "messy", "three classes", "two targets")
+
+
 @pytest.fixture(
-    params=[pytest.param(k, marks=[pytest.mark.slow] * (k in EXAMPLES)) for k in KINDS]
+    params=[pytest.param(k, marks=[pytest.mark.slow] * (k not in FAST)) for k in KINDS]
 )
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param

@@ -227,6 +227,7 @@ def test_settings_that_give_one_model(
         assert_allclose(Z.numpy(), (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
 
 
+@pytest.mark.near_copies("settings1*", "settings2*")
 @pytest.mark.parametrize(
     "settings, likelihoods, inputs",
     [

@@ -85,6 +85,7 @@ def check(name: str, N: int, M: int) -> None:
     assert eager <= MOST * compiled, f"{name}: {eager:.0f} MiB for {compiled:.0f}"
 
 
+@pytest.mark.slow
 def test_noise_with_parameters() -> None:
     """Tapes watch the likelihood's scale, and kept all integrals of each sweep."""
     check("heavy tails", 2000, 50)
