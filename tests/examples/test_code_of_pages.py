@@ -239,14 +239,14 @@ y, labels = Y[:, 0], (Y > 0.0).astype(float)
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*pep.MODELS, "PEPRegressor", "PEPClassifier"])
 def test_examples_of_docstrings_run(name: str) -> None:
-    """Each model and estimator begins with one, or is used as ARPEP is, and names
+    """Each model and estimator begins with one, or is used like ARPEP, and names
     others.
     """
     documented = getattr(pep if name in pep.MODELS else pep.estimators, name).__doc__
     assert ".. seealso::" in documented
-    if "used as :class:`ARPEP` is" in documented.splitlines()[0]:
+    if "used like :class:`ARPEP`" in documented.splitlines()[0]:
         documented = pep.ARPEP.__doc__.replace("pep.ARPEP", f"pep.{name}")
-    example = re.search(r"^.*::\n\n((?: {4}.*\n|\n)+)", inspect.cleandoc(documented))
+    example = re.search(r"::\n\n((?: {4}.*\n|\n)+)", inspect.cleandoc(documented))
     assert example is not None
     names: Namespace = {}
     exec(_BEFORE_EXAMPLES, names)
