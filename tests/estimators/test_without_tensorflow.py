@@ -79,6 +79,30 @@ assert defaults.default_float() is np.float32
 assert defaults.default_jitter() == 1e-3
 """
 
+#: Threads that come to TensorFlow and GPflow by different modules.
+PROGRAM_OF_THREADS = """
+import threading
+
+from gpflow_pep.estimators.single import when_used
+
+names = [name for name in when_used.__all__ if name != "load_tensorflow"]
+begin = threading.Barrier(len(names))
+loaded = []
+
+
+def load(name):
+    begin.wait()
+    loaded.append(getattr(when_used, name).__file__)
+
+
+threads = [threading.Thread(target=load, args=[name]) for name in names]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(loaded) == len(names)
+"""
+
 
 def run(program: str, **variables: str) -> str:
     """Run a program in a process of its own, and return its errors."""
@@ -97,3 +121,7 @@ def test_exact_estimators_do_not_load_it() -> None:
 
 def test_defaults_of_gpflow_from_the_environment() -> None:
     assert run(PROGRAM_OF_DEFAULTS, **OTHER_DEFAULTS) == ""
+
+
+def test_threads_load_it_together() -> None:
+    assert run(PROGRAM_OF_THREADS) == ""

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from threading import RLock
 from types import ModuleType
 from typing import Any
 
@@ -112,8 +113,13 @@ def imported_when_used(module: str, homes: Mapping[str, str]) -> Callable[[str],
     return missing
 
 
+#: Held while a module is imported by :class:`ModuleWhenUsed`: if several threads enter
+#: TensorFlow or GPflow by different modules, each finds the others half imported.
+_importing = RLock()
+
+
 class ModuleWhenUsed(ModuleType):
-    """A module that is imported when one of its names is first used::
+    """A module that is imported when one of its names is first used, by any thread::
 
         gpflow = ModuleWhenUsed("gpflow")  # instead of: import gpflow
 
@@ -121,9 +127,12 @@ class ModuleWhenUsed(ModuleType):
     """
 
     def __getattr__(self, name: str) -> Any:
-        if self.__name__ not in sys.modules:
-            # What it warns of while it loads is not about the call that needs it.
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                import_module(self.__name__)
-        return getattr(import_module(self.__name__), name)
+        with _importing:
+            if self.__name__ not in sys.modules:
+                # What it warns of while it loads is not about the call that needs it.
+                # Only this kind, because another thread may keep the filter.
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    import_module(self.__name__)
+            module = import_module(self.__name__)
+        return getattr(module, name)
