@@ -508,9 +508,12 @@ LIKE_ANOTHER = {
         "Gamma 1",
         "NegativeBinomial wide",
         "NegativeBinomial narrow",
+        "NegativeBinomial nearly Poisson",
+        "NegativeBinomial softplus",
     ),
-    *("Bin first", "Bin last", "Bin wide", "Ordinal last", "Ordinal wide", "Beta 0"),
-    *("Tobit upper limit of a row",),
+    *("Bin first", "Bin last", "Bin wide", "Bin narrow"),
+    *("Ordinal last", "Ordinal wide", "Beta 0", "Beta narrow"),
+    *("Tobit upper limit of a row", "Tobit limit of a row", "Tobit high"),
 }
 
 

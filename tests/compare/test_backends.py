@@ -122,6 +122,7 @@ def test_the_callback_is_called_by_one_thread_at_a_time(jobs: int) -> None:
     assert sum(begins for begins, _ in numbers) == 6
 
 
+@pytest.mark.slow
 def test_tensorflow_is_loaded_without_its_messages() -> None:
     code = "from gpflow_pep.compare import compare; import sys"
     code += "; print('tensorflow' in sys.modules)"

@@ -480,6 +480,7 @@ def test_exit_code_1_if_a_fit_failed(
     assert (tmp_path / "model").exists() is (len(names) == 1)
 
 
+@pytest.mark.slow
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plotting, "available", lambda: False)
     replace_compare(monkeypatch, lambda *_: small_comparison())

@@ -124,6 +124,7 @@ def test_the_default_is_saved_unless_another_is_clearly_better(
     )
 
 
+@pytest.mark.slow
 def test_the_default_has_nothing_set() -> None:
     """But the seed and, where they are named, the likelihood and no near rows."""
     classes = clean(real("two classes").table, "mail")

@@ -130,6 +130,7 @@ def test_a_fit_whose_optimiser_warns_did_not_converge(
     assert found.message == (message or MEANINGS[NotConverged])
 
 
+@pytest.mark.slow
 def test_a_comparison_without_warnings_has_none() -> None:
     comparison = small_comparison()
     assert not list(words._of_warnings(comparison))

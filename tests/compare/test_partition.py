@@ -619,6 +619,7 @@ def test_the_first_sentence_is_of_the_latest_window(times: Any, words: str) -> N
     assert "windows" not in text and "On rows" not in text
 
 
+@pytest.mark.slow
 def test_a_comparison_over_windows_and_over_groups() -> None:
     """Scores, details and words follow the split, and the final model has all rows."""
     least: dict[str, Any] = {"alphas": (0.5,), "num_inducing": 4, "max_iterations": 3}

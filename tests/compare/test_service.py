@@ -258,6 +258,7 @@ def test_means_of_few_rows_do_not_move(rng: np.random.Generator) -> None:
     assert promised[0].pop("time_column") == "day" and promised[0] == promised[1]
 
 
+@pytest.mark.near_copies("two*")
 @pytest.mark.parametrize("kind", ["two classes", "two targets", "limits"])
 def test_other_targets_are_scored(kind: str, tmp_path: Path) -> None:
     comparison = real(kind)

@@ -211,6 +211,7 @@ def test_rows_that_two_splits_hold_out_are_written_twice() -> None:
     assert set(means.dropna()) == {0.5}
 
 
+@pytest.mark.slow
 def test_each_target_is_predicted_from_the_others_of_its_row(tmp_path: Path) -> None:
     model = small().model
     new = TABLE.head(6)

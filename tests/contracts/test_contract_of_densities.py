@@ -85,6 +85,7 @@ def test_densities(name: str, kind: str) -> None:
     )
 
 
+@pytest.mark.near_copies("mixed")
 @pytest.mark.parametrize("sources", ["shared", "mixed"])
 def test_densities_of_several_columns(sources: str) -> None:
     kernel = K.Matern32(4.0)

@@ -220,6 +220,7 @@ HARD = [
 ]
 
 
+@pytest.mark.near_copies("cell0", "cell4")
 @pytest.mark.parametrize("cell", HARD)
 def test_hard_cells(cell: Cell) -> None:
     """With an explicit matrix Q the deviations are wrong by factors there."""

@@ -148,6 +148,7 @@ def _assert_saved(model: gpflow.models.GPModel, method: str, directory: Path) ->
         assert_all_close(loaded.compiled(Xnew), predict(Xnew), rtol=1e-12)
 
 
+@pytest.mark.near_copies("PEP", "PEPRegression")
 @also_by_chunks
 def test_all_that_a_user_does(
     case: ModelCase, compiled: Compiled, tmp_path: Path

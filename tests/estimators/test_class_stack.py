@@ -107,6 +107,7 @@ def numbers_of(fitted: PEPClassifier) -> list[int]:
     return [list(fitted.classes_).index(word) for word in WORDS]
 
 
+@pytest.mark.slow
 def test_rows_are_left_out_of_all_classes(fitted: PEPClassifier) -> None:
     """Several functions keep the sites of the other rows. One function finds them
     again, as a refit does: without that the row of most change differs by .01.
@@ -160,6 +161,7 @@ def test_probabilities_are_recalibrated_as_gaussian_densities_are(scale: float) 
     assert_allclose(found[known], expected[known], rtol=1e-10)
 
 
+@pytest.mark.near_copies("names0*")
 @pytest.mark.parametrize(
     "names, ordinal, line",
     [(["b", "c", "a"], False, ""), ([1, 0, 2], True, "not kept")],
@@ -227,7 +229,7 @@ def test_settings_that_give_one_model(
         assert_allclose(Z.numpy(), (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
 
 
-@pytest.mark.near_copies("settings1*", "settings2*")
+@pytest.mark.near_copies("settings1*")
 @pytest.mark.parametrize(
     "settings, likelihoods, inputs",
     [
@@ -258,6 +260,7 @@ def test_settings_that_all_models_take(
     assert_allclose(fitted.predict_proba(XNEW).sum(axis=1), 1.0)
 
 
+@pytest.mark.slow
 def test_lengthscales_are_alike_a_priori() -> None:
     """Log Z less the squares of log lengthscales around their mean, and what
     that does.
@@ -297,6 +300,7 @@ def waves_beside_a_slope(num_rows: int, num_classes: int) -> tuple[Any, Any, Any
     return inputs, labels, p
 
 
+@pytest.mark.near_copies("2-*")
 @pytest.mark.parametrize("num_classes, most", [(2, 0.1), (3, 0.2)])
 def test_fine_parts_are_found_beside_a_slope(num_classes: int, most: float) -> None:
     """From lengthscales √D alone the wave is taken for noise: the divergence from the
@@ -314,6 +318,7 @@ def test_fine_parts_are_found_beside_a_slope(num_classes: int, most: float) -> N
     assert divergence < most
 
 
+@pytest.mark.slow
 def test_fine_start_has_a_limit_of_steps() -> None:
     """A few of them are judged, and training goes on from there."""
     rows, labels, _ = waves_beside_a_slope(150, 2)
@@ -347,6 +352,7 @@ def test_smooth_start_stays_where_there_is_nothing_fine(
     assert_allclose(*scales, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) -> None:
     monkeypatch.setattr(class_stack, "MANY_ROWS", 45)
     monkeypatch.setattr(class_stack, "SCOUT_ROWS", 40)
@@ -361,6 +367,7 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     assert hurried.components_[0].settings.inputs == "standard"
 
 
+@pytest.mark.near_copies("True")
 @pytest.mark.parametrize("has_inputs", [False, True])
 def test_many_rows_start_where_some_of_them_find_fine_parts(
     has_inputs: bool, monkeypatch: pytest.MonkeyPatch
@@ -397,6 +404,7 @@ def test_components_have_no_near_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     ] * 2 and not fitted.near_rows_
 
 
+@pytest.mark.slow
 def test_labels_that_near_rows_predict(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -452,6 +460,7 @@ def test_whether_one_function_and_thresholds_predict_labels(
     assert is_ordinal(p[:, order], np.argsort(order)[labels], np.arange(3)) == expected
 
 
+@pytest.mark.near_copies("20.0*")
 @pytest.mark.parametrize(
     "variance, num_inducing, has_copies", [(700.0, 24, False), (20.0, 12, True)]
 )
@@ -499,6 +508,7 @@ def test_integrals_of_labels_are_compiled_once_for_all_models() -> None:
         assert_allclose(*values, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
     words = ["stable", "worse", "admitted"]
     x = np.linspace(-1.0, 1.0, 30)[:, None]

@@ -172,6 +172,7 @@ def test_known_targets_that_help_nothing(
     assert_array_equal(found, alone.predict(NEW))
 
 
+@pytest.mark.slow
 def test_columns_that_have_nothing_in_common_are_modelled_separately() -> None:
     rng = np.random.default_rng(1)
     x = np.sort(rng.uniform(-1.0, 1.0, (60, 2)), axis=0)

@@ -104,6 +104,7 @@ def test_labels_are_words(classifier: PEPClassifier) -> None:
         classifier.log_score(X, np.full(60, "other"))
 
 
+@pytest.mark.slow
 def test_grades_are_in_the_order_of_their_values(no_training: None) -> None:
     """Those of numbers as text too, of which 10 comes before 2 in the alphabet."""
     rows = np.arange(24.0)[:, None]

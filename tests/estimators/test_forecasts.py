@@ -182,6 +182,7 @@ def test_one_model_by_name_has_the_line_too() -> None:
     assert type(model.kernel_.kernels[-1]) is gpflow.kernels.Linear
 
 
+@pytest.mark.near_copies("targets0")
 @pytest.mark.parametrize("targets", [["y"], ["y", "z"]])
 def test_the_command_passes_the_place_of_the_column(targets: list[str]) -> None:
     """After the columns that the word becomes."""

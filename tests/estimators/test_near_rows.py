@@ -129,6 +129,7 @@ def labels() -> PEPClassifier:
         return PEPClassifier(**FEW).fit(ROWS, LABELS)
 
 
+@pytest.mark.slow
 def test_near_labels_are_known_where_that_pays(labels: PEPClassifier) -> None:
     assert labels.near_rows_ == 20 and len(labels.model_.models) == 2
     assert labels.score(NEW, EXPECTED) > 0.7
@@ -155,6 +156,7 @@ def test_probabilities_are_mixed(labels: PEPClassifier) -> None:
     assert labels.far_rows([[2.0, 2.0], [90.0, 0.0]]).tolist() == [False, True]
 
 
+@pytest.mark.slow
 def test_all_forms_know_near_labels(labels: PEPClassifier, tmp_path: Path) -> None:
     loaded, pickled, of_numpy = forms(labels, tmp_path)
     for other in (loaded, pickled):

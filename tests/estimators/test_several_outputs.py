@@ -147,7 +147,8 @@ def table(shared: bool) -> tuple[AnyNDArray, AnyNDArray]:
     return x, y + shared * shared_noise
 
 
-@pytest.mark.parametrize("shared", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [True, False])
 def test_targets_that_are_known_help_where_noise_is_shared(
     shared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +178,7 @@ def test_targets_that_are_known_help_where_noise_is_shared(
     )
 
 
+@pytest.mark.slow
 def test_each_column_is_warped_as_it_needs() -> None:
     rows, targets = table(True)
     targets[:, 0] = np.exp(targets[:, 0])
@@ -233,6 +235,7 @@ def test_score_is_the_mean_over_columns(fitted: PEPRegressor) -> None:
     assert fitted.score(X, COMPLETE, weights) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_draws_have_the_covariances_of_rows_and_outputs(fitted: PEPRegressor) -> None:
     rows = NEW[2:4]
     draws = fitted.sample_y(rows, 20_000)

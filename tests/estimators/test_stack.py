@@ -341,6 +341,7 @@ def test_settings_are_usable_by_themselves() -> None:
     assert min(scores["warp"], scores["noise"]) > scores["plain"]
 
 
+@pytest.mark.near_copies("rbf", "auto")
 @pytest.mark.parametrize("kernel", ["auto", "rbf", "matern52", "additive"])
 def test_rows_as_points_are_exact_regression(kernel: str) -> None:
     fitted = PEPRegressor(kernel, inducing="rows").fit(X, Y)
@@ -492,6 +493,7 @@ def test_scikit_learn(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
+@pytest.mark.near_copies("exact")
 @pytest.mark.filterwarnings("ignore:Training ended")
 @pytest.mark.parametrize("most", [100, 10], ids=["exact", "trained points"])
 def test_scouts_of_more_rows(
@@ -573,6 +575,7 @@ FAR: dict[str, tuple[int, int, Any, list[float]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Training ended")
 @pytest.mark.parametrize("name", FAR)
 def test_far_rows_of_bent_inputs(name: str, tmp_path: Path) -> None:

@@ -202,6 +202,7 @@ FAMILIES: dict[str, tuple[Any, AnyNDArray]] = {
 }
 
 
+@pytest.mark.near_copies("Gaussian", "Tobit")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_shift_and_a_scale_of_y_change_predictions_likewise(name: str) -> None:
     """Where y has a density this is divided by the scale; a probability at a bound is
@@ -229,6 +230,7 @@ def test_a_shift_and_a_scale_of_y_change_predictions_likewise(name: str) -> None
     assert_allclose(moved.score(X, moved_y), plain.score(X, y))
 
 
+@pytest.mark.slow
 def test_equal_limits_of_rows_are_a_bound() -> None:
     y = np.maximum(SHIFTED, -0.3)
     bound = fit(Tobit(low=-0.3, variance=0.1), y)
@@ -273,6 +275,7 @@ class OfTheExponential(gpflow.likelihoods.ScalarLikelihood):  # type: ignore[mis
         return 0.1 * tf.ones_like(F)
 
 
+@pytest.mark.slow
 def test_of_other_likelihoods_no_level_is_taken_away() -> None:
     assert_array_equal(fit(OfTheExponential(), SHIFTED).model_.data[1][:, 0], SHIFTED)
 

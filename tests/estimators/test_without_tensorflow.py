@@ -4,9 +4,13 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import pickle
 import sys
+
+import pytest
 import warnings
 
 import numpy as np
@@ -119,9 +123,11 @@ def test_exact_estimators_do_not_load_it() -> None:
     assert run(PROGRAM) == ""
 
 
+@pytest.mark.slow
 def test_defaults_of_gpflow_from_the_environment() -> None:
     assert run(PROGRAM_OF_DEFAULTS, **OTHER_DEFAULTS) == ""
 
 
+@pytest.mark.slow
 def test_threads_load_it_together() -> None:
     assert run(PROGRAM_OF_THREADS) == ""

@@ -133,7 +133,7 @@ LONG = {
     f"docs/{page}.rst"
     for page in (
         *("likelihoods", "many_rows", "compare", "streaming", "moving", "training"),
-        *("derivations", "paths", "powers", "quickstart"),
+        *("derivations", "paths", "powers", "quickstart", "several_outputs"),
     )
 }
 

@@ -117,6 +117,7 @@ def test_models_equal_exact_regression(alpha: float) -> None:
                 assert_close(actual, other, rtol=1e-5, scale=1.0)
 
 
+@pytest.mark.slow
 @uncompiled()
 def test_training_moves_points_and_not_their_kinds() -> None:
     data = _data()

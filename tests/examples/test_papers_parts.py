@@ -110,6 +110,7 @@ def test_errors_are_rows(tmp_path: Path) -> None:
     assert calls == [0, 1, 1] and list(table["error"]) == [""] * 4
 
 
+@pytest.mark.slow
 def test_several_processes_and_the_time(tmp_path: Path) -> None:
     def evaluate(cell: Any) -> dict[str, Any]:
         return {"process": os.getpid(), "threads": os.environ["TF_NUM_INTRAOP_THREADS"]}
@@ -216,6 +217,7 @@ def test_dtc() -> None:
     assert_close(model.maximum_log_likelihood_objective(), expected)
 
 
+@pytest.mark.slow
 def test_compiled_models_forget() -> None:
     """A fit does not depend on what the shared model was fitted to before."""
     task = baselines.Task(*PROBLEM.data, PROBLEM.Xnew, PROBLEM.Z)

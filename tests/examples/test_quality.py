@@ -141,6 +141,7 @@ def evaluate(method: str, M: int, alpha: float | None, limit: float) -> pd.DataF
     return pd.DataFrame(quality.evaluate(Path(), "python", cell))
 
 
+@pytest.mark.near_copies("run0")
 @pytest.mark.parametrize("run", [("HistGB 0.1", 0, None, 1.0), ("PEP", 20, 0.5, 20.0)])
 def test_methods_learn(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on when it is read: a busy machine has as many points as any

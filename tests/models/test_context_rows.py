@@ -451,6 +451,7 @@ def test_neighbours_are_others_and_nearest() -> None:
         assert set(others) == set(order[1:6])
 
 
+@pytest.mark.slow
 def test_training_for_near_rows() -> None:
     """Rows that alternate at a scale which few inducing points cannot follow."""
     rng = np.random.default_rng(0)

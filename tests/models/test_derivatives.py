@@ -251,6 +251,7 @@ MATERN: dict[str, Callable[[], gpflow.kernels.Kernel]] = {
 }
 
 
+@pytest.mark.near_copies("5/2", "own", "sum and product")
 @pytest.mark.parametrize("name", MATERN)
 def test_second_derivatives_at_inducing_inputs(name: str) -> None:
     data = (X, Y[:, :1])
@@ -437,7 +438,7 @@ def test_products_with_the_hessian_of_the_loss(name: str, alpha: float) -> None:
     assert_close(flat(product), expected, rtol=RTOL)
 
 
-@pytest.mark.near_copies("probit-0.5")
+@pytest.mark.slow
 @each_alpha
 @each_name
 def test_graphs_compute_the_same(name: str, alpha: float) -> None:
@@ -549,6 +550,7 @@ def test_sites_that_no_derivative_needs_may_not_have_converged() -> None:
             gradient(lambda: both()[1], lengthscale(model))
 
 
+@pytest.mark.slow
 def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None:
     """Its gradient is made for all of its results, whichever of them is
     differentiated.

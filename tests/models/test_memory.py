@@ -376,6 +376,7 @@ def test_single_precision(create: Any) -> None:
         assert_close(log_z(np.float32), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_refused() -> None:
     # An outlier far from all else, for which Student's likelihood is convex.
     rows = np.array([[0.0], [5.0]]), np.array([[0.0], [4.0]])

@@ -524,6 +524,7 @@ def test_batches_add_up_to_the_whole(name: str, power: str) -> None:
     assert_all_close(model.read_sites(), sites, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_sites_get_to_the_fixed_point_batch_by_batch() -> None:
     model, expected = (CASES["probit"].model(alpha=0.5) for _ in range(2))
     expected.update_sites()

@@ -53,6 +53,7 @@ def test_rows_are_matched_in_the_order_of_their_copies() -> None:
     np.testing.assert_array_equal(match_rows(old, new), [3, 0, -1, 2, -1])
 
 
+@pytest.mark.near_copies("0")
 @pytest.mark.parametrize("seed", range(2))
 def test_other_rows(seed: int) -> None:
     """Some stay, elsewhere, some have another target, some are new; each has its own
@@ -81,6 +82,7 @@ def test_other_rows(seed: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_more_rows_are_a_new_model_that_is_nearly_there() -> None:
     """Also of a copy: variables that TensorFlow copies have room for as many rows as
     they hold.
@@ -383,6 +385,7 @@ def test_a_tolerance_that_the_float_can_reach() -> None:
         assert model.update_sites().converged
 
 
+@pytest.mark.slow
 def test_sites_that_do_not_converge_warn_at_the_end() -> None:
     compiled = tf.function(_of_labels(max_sweeps=1).training_loss)
     train = pep.training.maximise
@@ -429,6 +432,7 @@ def assert_unknown(model: pep.PEP, result: str) -> None:
     assert not model.last_inference.converged
 
 
+@pytest.mark.near_copies("training", "predictions")
 @pytest.mark.parametrize("result", RESULTS)
 def test_a_rate_far_from_inducing_inputs_warns_that_log_z_is_unknown(
     result: str,

@@ -204,6 +204,7 @@ def _of_script(model_class: Any, name: str, **options: Any) -> Any:
     return model_class(problem.data, problem.kernel(), feature, **script)
 
 
+@pytest.mark.near_copies("*-plain", "*-likelihood", "*-three outputs", "*-Multiscale")
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("limit", LIMITS)
 def test_gpflows_models_are_limits(script: str, limit: str) -> None:

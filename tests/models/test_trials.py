@@ -85,6 +85,7 @@ def test_training_must_not_begin_there():
             wrap(model.training_loss)()
 
 
+@pytest.mark.near_copies("True")
 @pytest.mark.parametrize("compile", [True, False])
 def test_the_line_search_of_gpflow_steps_back(compile):
     model = regression(0.0)
@@ -95,6 +96,7 @@ def test_the_line_search_of_gpflow_steps_back(compile):
     np.testing.assert_allclose(model.training_loss(), end.fun, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_maximise_warns_once_and_ends_well():
     model = regression()
     with pytest.warns(TrialWarning) as caught:
@@ -104,6 +106,7 @@ def test_maximise_warns_once_and_ends_well():
     assert record.failures > 0 and record.objective > -6.2  # from -6.93
 
 
+@pytest.mark.slow
 def test_a_loss_can_be_saved(tmp_path):
     """The counter of trials goes with a SavedModel, and not with checkpoints
     of before.

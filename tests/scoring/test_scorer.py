@@ -115,6 +115,15 @@ def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
             assert_allclose(found[name], values, rtol=1e-10, atol=1e-10, err_msg=name)
 
 
+@pytest.mark.near_copies(
+    "numbered classes",
+    "RobustMax",
+    "one power",
+    "counts",
+    "Student-t",
+    "logarithms",
+    "two classes",
+)
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_estimator_and_scorer_predict_what_tensorflow_does(
     name: str, tmp_path: Path
@@ -146,6 +155,7 @@ def scorer_of(estimator: Any, folder: Path) -> Scorer:
     return load_scorer(folder / "scorer")
 
 
+@pytest.mark.slow
 def test_parts_that_are_not_known_leave_it_to_tensorflow(tmp_path: Path) -> None:
     """As does single precision."""
     estimator = PEPRegressor(gpflow.kernels.ArcCosine(), alpha=0.5, **SMALL).fit(X, Y)

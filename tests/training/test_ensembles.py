@@ -256,6 +256,7 @@ def test_a_variance_that_rounding_makes_negative_is_zero(
     assert np.all(np.isfinite(posterior.predict_log_density((rows, np.sin(rows)))))
 
 
+@pytest.mark.slow
 def test_a_row_of_nan_first_changes_no_other_prediction() -> None:
     model = classification(gpflow.kernels.SquaredExponential(4.0, 0.3), M=3)
     mixed = Ensemble([model], near=[training.NearRows(5, None)])

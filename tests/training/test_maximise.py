@@ -227,6 +227,7 @@ def test_nothing_is_evaluated_after_the_end_but_what_is_under_way(
     assert 3.0 < clock[0] <= 3.0 + 1.0
 
 
+@pytest.mark.near_copies("default")
 @pytest.mark.parametrize("filter", ["always", "default"])
 def test_sites_that_do_not_converge_warn_once(filter: Any) -> None:
     """By our training; by GPflow's, under Python's own filter: equal warnings once."""
@@ -248,6 +249,7 @@ def test_sites_that_do_not_converge_warn_once(filter: Any) -> None:
     assert len(said) == 1 and "lower alpha" in str(said[0])
 
 
+@pytest.mark.near_copies("GPR*")
 @pytest.mark.parametrize("name, starts", [("PEPClassification", 1), ("GPR", 2)])
 def test_interrupt_keeps_the_best_of_all_starts(name: str, starts: int) -> None:
     model = MODELS[name]()
@@ -290,6 +292,7 @@ def test_steps_go_back_from_where_the_model_fails(silent: bool, wall: float) -> 
         assert record.converged or said in record.message
 
 
+@pytest.mark.slow
 def test_a_start_that_fails_leaves_the_others() -> None:
     """If it is the first, nothing is lost."""
     model = walled(0.03)

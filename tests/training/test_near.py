@@ -245,6 +245,7 @@ def mixed() -> Ensemble:
     return mixture
 
 
+@pytest.mark.slow
 def test_mixture_by_rows_left_out(mixed: Ensemble) -> None:
     model, near = mixed.models
     # Trained.

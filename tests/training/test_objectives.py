@@ -95,6 +95,7 @@ def with_evidence(model: PEPRegression) -> tf.Tensor:
     return model.pep_log_marginal_likelihood() + summed(model)
 
 
+@pytest.mark.slow
 def test_whatever_trains_takes_it() -> None:
     """By maximise, by losses that are shared and used for others before, and in
     mixtures.
@@ -201,6 +202,7 @@ def test_values_of_objectives_of_sites(alpha: float) -> None:
     assert_all_close((rows.nu, rows.tau), (model.sites.nu, model.sites.tau), rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_maximise_raises_an_objective_of_sites() -> None:
     model = CASES["probit"].model(alpha=0.5)
     start = -training_loss(model, "loo")()
@@ -467,6 +469,7 @@ def test_training_that_fails_goes_back() -> None:
         add_points(of_points(8), train, LEFT_OUT, seed=0)
 
 
+@pytest.mark.slow
 def test_maximise_chooses_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(points, "MOST_POINTS", 4)
     model = of_points(2)

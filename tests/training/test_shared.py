@@ -78,6 +78,7 @@ FOLDS = slice(0, 30), slice(3, 40)
 shared_losses = functools.cache(lambda make: SharedLosses())
 
 
+@pytest.mark.slow
 def test_missing_targets_have_a_loss_of_their_own() -> None:
     losses = SharedLosses()
     for targets in (Y[:30], np.where(np.arange(30)[:, None] == 4, np.nan, Y[:30])):
@@ -97,7 +98,7 @@ MAKES = {f.__name__: f for f in (regression, exact, in_chunks)} | {"binary": bin
 
 
 @pytest.mark.parametrize("name", [*MAKES, "several"])
-@pytest.mark.near_copies("regression", "binary", "exact")
+@pytest.mark.near_copies("binary", "exact")
 def test_models_end_as_by_themselves_with_one_compilation(name: str) -> None:
     make = {**MAKES, "several": several}[name]
     losses = shared_losses(make)
@@ -286,6 +287,7 @@ def assert_trained_on_subset(model: Any, other: Any) -> None:
 SOME = np.random.default_rng(3).permutation(len(ROWS))[:20]
 
 
+@pytest.mark.near_copies("0.5")
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
 def test_it_is_training_of_a_model_of_these_rows(alpha: float) -> None:
     data = tuple(tf.Variable(part, trainable=False) for part in (ROWS, TARGETS))
@@ -325,6 +327,7 @@ def of_labels(rows=slice(None), **options) -> pep.PEP:
     return pep.PEPClassification(data, kernel, likelihood, ROWS[:3].copy(), **options)
 
 
+@pytest.mark.slow
 def test_a_subset_of_classes() -> None:
     model = of_labels()
     assert_trained_on_subset(model, of_labels(SOME))

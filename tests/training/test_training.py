@@ -271,6 +271,7 @@ def test_nan_stops_with_a_message() -> None:
         run(svgp(), 5, evaluate=lambda model: {"nlpd": np.nan}, evaluate_every=2)
 
 
+@pytest.mark.slow
 @uncompiled()
 def test_schedule_and_tensorboard(tmp_path: Path) -> None:
     """Steps after the learning rate has fallen to 0 change nothing; scalars tell of all
@@ -532,6 +533,7 @@ def test_threads_of_linear_algebra_are_put_back_by_the_last() -> None:
         assert threads() == before
 
 
+@pytest.mark.slow
 def test_threads_copy_at_the_same_time() -> None:
     """GPflow's own function fails where threads take turns all the time, with a
     KeyError.

@@ -215,6 +215,7 @@ def test_a_class_that_changes_the_density_is_not_what_it_derives_from() -> None:
 MULTI = CASES["MultiLatentTFPConditional"]._replace(log_scale=None)
 
 
+@pytest.mark.slow
 def test_nested_integrals_beyond_all_nodes_are_nan() -> None:
     """All nodes but the outermost have a density of 0 there, and all rules agree."""
     rows = grid(MULTI, (-50.0, 0.0), (10.0,), (0.5,))
@@ -321,6 +322,7 @@ def _arguments(name: str, largest: float = 0.4) -> Any:
     return *rows, np.repeat(POWERS, N)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, largest", [*((name, 0.4) for name in TWO_LATENTS), ("NoisyStudentT", 1.0)]
 )
@@ -345,6 +347,7 @@ def test_equals_dense_grids(name: str, largest: float) -> None:
     )
 
 
+@pytest.mark.slow
 def test_gradient_in_a_parameter_equals_finite_differences() -> None:
     rows = [part[::3] for part in _arguments("NoisyStudentT", 2.0)]
     likelihood = NoisyStudentT()

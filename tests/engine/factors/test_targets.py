@@ -241,6 +241,7 @@ class Several(likelihoods.MultiLatentLikelihood):
         return tf.exp(F[..., 2:]) if F.shape[-1] == 3 else tf.ones_like(F[..., :1])
 
 
+@pytest.mark.near_copies("2")
 @pytest.mark.parametrize("num_latent", [2, 3])
 def test_several_latent_functions(num_latent: int) -> None:
     mean = np.array([[0.3, -0.5, 1.0], [-2.0, 4.0, 0.2]])[:, :num_latent]
@@ -288,6 +289,7 @@ def test_a_class_with_moments_of_its_own_does_not_inherit_a_closed_form() -> Non
     assert_all_close(predict_mean_and_var(Moved(), *moments), (101.0 * ONE, 9.0 * ONE))
 
 
+@pytest.mark.near_copies("MultiClass", "Beta")
 @pytest.mark.parametrize(
     "name", ["Beta", "MultiClass", "Softmax", "NegativeBinomial softplus"]
 )

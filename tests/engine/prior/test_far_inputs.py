@@ -81,6 +81,13 @@ SEPARATE = k.SeparateIndependent(
 )
 
 
+@pytest.mark.near_copies(
+    "regression-kernel0-*",
+    "classes-*",
+    "tied-kernel9-*",
+    "regression-kernel4-*",
+    "several-*",
+)
 @pytest.mark.parametrize(
     "make, kernel, alpha, offsets",
     [

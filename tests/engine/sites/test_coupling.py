@@ -82,6 +82,7 @@ def test_the_same_sites_in_fewer_sweeps(
     assert site_by_site.update_sites(tolerance=2e-9).num_sweeps == 1
 
 
+@pytest.mark.slow
 def test_few_inducing_inputs_and_a_long_lengthscale_take_tens_of_sweeps() -> None:
     """Full steps in what the acceleration does not explain made it take hundreds."""
     X = np.random.default_rng(0).standard_normal((150, 2))

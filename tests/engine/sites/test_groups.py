@@ -48,6 +48,7 @@ def compiled(likelihood: Likelihood) -> Any:
     return tf.function(infer, autograph=False)
 
 
+@pytest.mark.near_copies("poisson-0.3-*", "bernoulli-*")
 @pytest.mark.parametrize(
     "alpha, each", [*((alpha, False) for alpha in ALPHAS), (0.3, True), (1.0, True)]
 )
@@ -100,6 +101,7 @@ def test_default_tolerance_is_that_of_means() -> None:
         np.testing.assert_allclose(part[:1], alone, rtol=1e-12)
 
 
+@pytest.mark.near_copies("False")
 @pytest.mark.parametrize("in_graph", [False, True])
 def test_sites_that_do_not_settle(
     in_graph: bool, recwarn: pytest.WarningsRecorder
