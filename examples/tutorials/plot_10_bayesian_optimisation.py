@@ -83,7 +83,7 @@ axes[1].legend()
 # takes a ``PEPRegression`` too, where the kernel is a squared exponential or a Matern
 # kernel. trieste 4.6.1 needs TensorFlow 2.18 or earlier, which the other pages are not
 # built with; ``python -m examples trieste_loop`` and its output are of an environment
-# of its own. Its second part is explained in
+# of its own (commit 128a9eb2). Its second part is explained in
 # :doc:`plot_17_binary_bayesian_optimisation`.
 #
 # .. literalinclude:: /../examples/trieste_loop.py
