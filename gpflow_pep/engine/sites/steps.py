@@ -242,11 +242,8 @@ def _what_is_left(
         the p: dx + dF for a step, dF for the rest of F after it.
     """
     rows = tf.reshape(dr, [number, -1])
-    sums_of_rows = (
-        tf.matmul(rows, rows, transpose_b=True),
-        tf.matmul(rows, tf.reshape(r, [-1, 1])),
-    )
-    products, moments = _constants(*sums_of_rows)
+    products = tf.matmul(rows, rows, transpose_b=True)
+    moments = tf.matmul(rows, tf.reshape(r, [-1, 1]))
     squares = tf.linalg.diag_part(products)
     known = (tf.range(number) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
@@ -261,13 +258,6 @@ def _what_is_left(
     sums = tf.matmul(gamma, tf.reshape(last, [number, -1]), transpose_a=True)
     _, *left = tf.unstack(state.F - tf.reshape(sums, _shape(newest)))
     return left
-
-
-def _constants(*values: tf.Tensor) -> list[tf.Tensor]:
-    """Stop gradients. No gradient is taken, but if several tapes watch, TensorFlow
-    prepares the gradient of a loop.
-    """
-    return list(map(tf.stop_gradient, values))
 
 
 def _either(
@@ -336,14 +326,13 @@ def _residual(
     :return: The state with the new residuals.
     """
     coupled = features.coupled
-    error, total_rows = _constants(
-        tf.reduce_sum(tf.square(evaluation.error)),
-        tf.cast(num_rows(evaluation.marginals.m), x.dtype),
-    )
-    mean_square = 0.5 * error / total_rows
-    early = coupled & (mean_square > solver.early)
+    error = tf.reduce_sum(tf.square(evaluation.error))
+    mean_square = 0.5 * error / tf.cast(num_rows(evaluation.marginals.m), x.dtype)
+    takes_limited = clipped
+    if coupled:
+        takes_limited |= mean_square > solver.early
     limited = tf.stack(evaluation.limited)
-    target = tf.where(clipped | early, limited, tf.stack(evaluation.target))
+    target = tf.where(takes_limited, limited, tf.stack(evaluation.target))
     F = target - x
     scaled = in_deviations(F, marginals, coupled)
     if coupled:
@@ -351,12 +340,11 @@ def _residual(
         # all rows far. With the size of F instead, acceleration of 4000 and more rows
         # kept rows away from their fixed point.
         scaled = tf.stack([evaluation.error[0], scaled[1]])
-    (squared_norm,) = _constants(tf.reduce_sum(tf.square(scaled)))
     residual = tf.reduce_max(tf.abs(evaluation.error))
     return state._replace(
         F=F,
         scaled=scaled,
-        norm=tf.sqrt(squared_norm),
+        norm=tf.sqrt(tf.reduce_sum(tf.square(scaled))),
         largest=tf.where(clipped, tf.reduce_max(tf.abs(scaled)), residual),
         residual=residual,
         mean_square=mean_square,
@@ -390,7 +378,7 @@ def _adapted_steps(
     if not coupled:
         along = tf.reduce_sum(along, axis=0, keepdims=True)
         squares = tf.reduce_sum(squares, axis=0, keepdims=True)
-    (all_along,) = _constants(tf.reduce_sum(along, axis=[1, 2], keepdims=True))
+    all_along = tf.reduce_sum(along, axis=[1, 2], keepdims=True)
     plain = ~(state.nothing_accepted | looked_back)
     turned = along < -0.5 * squares
     if coupled:
@@ -444,10 +432,8 @@ def _newton_step(
     """
     past = state.differences
     dtype = state.x.dtype
-    (square,) = _constants(
-        tf.reduce_sum(tf.square(in_deviations(left, state.marginals, features.coupled)))
-    )
-    size = tf.sqrt(square)
+    scaled = in_deviations(left, state.marginals, features.coupled)
+    size = tf.sqrt(tf.reduce_sum(tf.square(scaled)))
     known = past.count >= past.depth
     probing = ~(
         state.nothing_accepted | known | (size <= solver.newton_left * state.norm)
