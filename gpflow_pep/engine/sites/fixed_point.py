@@ -253,7 +253,7 @@ class _Schedule:
             ratio = tf.where(settled, factor, 1.0 / scale)
             predicted = _predicted_change(state.x, state.marginals[0], ratio)
             following = following._replace(
-                F=tf.where(over & (scale < 1.0), predicted, following.F)
+                F=chosen(over & (scale < 1.0), predicted, following.F)
             )
         return following, over | ~ends, met
 

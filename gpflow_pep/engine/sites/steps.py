@@ -14,14 +14,17 @@ becomes smaller. These differences are stored in the place of the differences of
 Anderson's acceleration, and d is the step that the acceleration makes of them.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from ..numerics.chunks import num_rows, sizes_may_vary
-from .posterior import in_deviations
+from .posterior import Marginals, in_deviations
 from .record import CLIPPED, Features, Solver, SweepEvaluation
+
+#: Tensors, in any structure.
+Tensors = TypeVar("Tensors")
 
 
 def _shape(tensor: tf.Tensor) -> Any:
@@ -121,8 +124,8 @@ def is_close(state: State, solver: Solver) -> tf.Tensor:
     return ~state.nothing_accepted & (state.largest < solver.close)
 
 
-def chosen(condition: tf.Tensor, state: State, other: State) -> State:
-    """Choose one of two states that were both computed."""
+def chosen(condition: tf.Tensor, state: Tensors, other: Tensors) -> Tensors:
+    """Choose one of two states, or tensors, that were both computed."""
 
     def take(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         # tf.where broadcasts the condition, which takes several times as long.
@@ -204,7 +207,7 @@ def propose(
         dr = last[:, 0]
         if is_newton is not None:
             # Newton's equations are linear only if all numbers are in units of one q.
-            units = state.marginals, features.coupled
+            units = Marginals(*tf.unstack(state.marginals)), features.coupled
             of_one_q = (in_deviations(part, *units) for part in (state.F, last[:, 2]))
             r, dr = (tf.where(is_newton, *both) for both in zip(of_one_q, (r, dr)))
         full, *left = _what_is_left(state, number, r, dr, last)
@@ -282,9 +285,8 @@ def accept(
     :param looked_back: See ``looks_back`` of :func:`propose`.
     :param fallback: The fallback of the stage, an index in ``FALLBACKS``.
     """
-    marginals = tf.stack(evaluation.marginals)
     clipped = fallback == CLIPPED
-    found = _residual(state, x, marginals, evaluation, clipped, solver, features)
+    found = _residual(state, x, evaluation, clipped, solver, features)
     jumped = found.norm > solver.largest_jump * state.norm
     restarted = (state.retry == len(solver.tries) - 1) & ~state.nothing_accepted
     step, cap = _adapted_steps(
@@ -302,7 +304,7 @@ def accept(
         retry=tf.zeros_like(state.retry),
         improper=tf.zeros_like(state.improper),
         x=x,
-        marginals=marginals,
+        marginals=tf.stack(evaluation.marginals),
         extra=evaluation.extra,
         merit=evaluation.merit,
         step=step,
@@ -314,7 +316,6 @@ def accept(
 def _residual(
     state: State,
     x: tf.Tensor,
-    marginals: tf.Tensor,
     evaluation: SweepEvaluation,
     clipped: tf.Tensor,
     solver: Solver,
@@ -331,10 +332,9 @@ def _residual(
     takes_limited = clipped
     if coupled:
         takes_limited |= mean_square > solver.early
-    limited = tf.stack(evaluation.limited)
-    target = tf.where(takes_limited, limited, tf.stack(evaluation.target))
-    F = target - x
-    scaled = in_deviations(F, marginals, coupled)
+    limited, target = map(tf.stack, (evaluation.limited, evaluation.target))
+    F = chosen(takes_limited, limited, target) - x
+    scaled = in_deviations(F, evaluation.marginals, coupled)
     if coupled:
         # First numbers that all change a little in the same direction move the means of
         # all rows far. With the size of F instead, acceleration of 4000 and more rows
@@ -432,7 +432,8 @@ def _newton_step(
     """
     past = state.differences
     dtype = state.x.dtype
-    scaled = in_deviations(left, state.marginals, features.coupled)
+    units = Marginals(*tf.unstack(state.marginals))
+    scaled = in_deviations(left, units, features.coupled)
     size = tf.sqrt(tf.reduce_sum(tf.square(scaled)))
     known = past.count >= past.depth
     probing = ~(
