@@ -228,6 +228,8 @@ class SiteProblem(NamedTuple):
     function and targets belong to the outputs, and kernel and inducing variables to the
     latent functions.
     """
+    #: The parts with the values of parameters from which W was computed; or None.
+    read: Parts | None = None
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -238,7 +240,8 @@ class SiteProblem(NamedTuple):
         """Take the same problem with
         :class:`~gpflow_pep.engine.prior.evaluate.PartsBySubstitution`."""
         parts = PartsBySubstitution(*self.parts)
-        return self._replace(parts=parts, W=parts.whiten().L, projection=None)
+        W = parts.whiten().L
+        return self._replace(parts=parts, W=W, projection=None, read=None)
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""
@@ -264,7 +267,8 @@ class SiteProblem(NamedTuple):
         """
         if self.projection or not self.plan(copies).keep:
             return self
-        return self._replace(projection=self.parts.project(self.W, self.rows.X))
+        parts = self.read or self.parts
+        return self._replace(projection=parts.project(self.W, self.rows.X))
 
     def project(self, X: tf.Tensor, projection: Any = ()) -> Projection:
         """Project some rows, or return their projection if it is given."""
