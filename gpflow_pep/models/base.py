@@ -527,7 +527,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         """
         parts = self._latent_parts
         rows = SiteRows(*self.rows.read(), self._powers())
-        W = parts.whiten().W
+        read = parts.with_values()
+        W = read.whiten().W
         memory = self._memory_terms(W)
         return SiteProblem(
             parts,
@@ -537,6 +538,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
             memory,
             num_latents=self._num_latents,
             latents=self.latents,
+            read=read,
         )
 
     @property

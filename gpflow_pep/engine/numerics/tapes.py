@@ -37,13 +37,13 @@ def unrecorded() -> Iterator[None]:
 
 
 def are_stopped() -> bool:
-    """Whether tapes do not record here, in eager mode."""
-    return tf.executing_eagerly() and bool(pywrap_tfe.TFE_Py_TapeSetIsStopped())
+    """Whether tapes do not record here."""
+    return bool(pywrap_tfe.TFE_Py_TapeSetIsStopped())
 
 
 @contextlib.contextmanager
 def recorded() -> Iterator[None]:
-    """Let tapes record in eager mode, even if they were stopped."""
+    """Let tapes record, even if they were stopped."""
     if not are_stopped():
         yield
         return
@@ -87,9 +87,10 @@ def constant(function: Function) -> Function:
 
 def without_gradient(function: Callable[[], Tensors]) -> Tensors:
     """Call a function whose results are constants for differentiation, without any
-    record of its operations: intermediate tensors are freed at once, in eager mode too.
+    record of its operations. Intermediate tensors are freed at once in eager mode, and
+    in a graph TensorFlow does not prepare derivatives of loops if two tapes watch.
     """
-    with unrecorded(), _derivatives_taken(False):
+    with record.stop_recording(), _derivatives_taken(False):
         return tf.nest.map_structure(tf.stop_gradient, function())
 
 

@@ -417,7 +417,8 @@ def kuu(inducing_variable: InducingVariables, kernel: Kernel) -> tf.Tensor:
         or Kuu.dispatch(InducingPoints, type(kernel)) is not Kuu_kernel_inducingpoints
     ):
         return Kuu(inducing_variable, centred(kernel), jitter=default_jitter())
-    K = centred(kernel)(inducing_variable.Z)
+    Z = tf.convert_to_tensor(inducing_variable.Z)
+    K = centred(kernel).K(Z) if _takes_all_columns(kernel) else centred(kernel)(Z)
     # GPflow makes the identity matrix by 20 operations.
     return K + default_jitter() * identity_like(K)
 
@@ -439,8 +440,22 @@ def kuf(
             return tf.stack(by_latent) if num_latents > 1 else by_latent[0]
     if not _of_distance(inducing_variable, kernel, X):
         return Kuf(inducing_variable, centred(kernel), X)
-    Z, X = _near_origin(*kernel.slice(tf.convert_to_tensor(inducing_variable.Z), X))
+    Z = tf.convert_to_tensor(inducing_variable.Z)
+    if not _takes_all_columns(kernel):
+        Z, X = kernel.slice(Z, X)
+    Z, X = _near_origin(Z, X)
     return centred(kernel).K_r2(_scaled_squared_distances(Z, X, kernel.lengthscales))
+
+
+def _takes_all_columns(kernel: Kernel) -> bool:
+    """Whether a kernel takes the inputs as they are. GPflow's slice of all columns is a
+    copy, with a derivative.
+    """
+    kind = type(kernel)
+    if kind.__call__ is not Kernel.__call__ or kind.slice is not Kernel.slice:
+        return False
+    columns = kernel.active_dims
+    return isinstance(columns, slice) and columns == slice(None)
 
 
 def _of_distance(
@@ -629,6 +644,10 @@ class Parts(NamedTuple):
                 _log_density(likelihood, X, F, Y)
         read = [v for v in tape.watched_variables() if v.dtype.is_floating]
         return list({id(v): v for v in [*listed, *read]}.values())
+
+    def with_values(self) -> "Parts":
+        """Read the parameters of the kernel once, for the graph that is traced."""
+        return self._replace(kernel=_with_values(self.kernel))
 
     def whiten(self) -> Factor:
         """See :func:`whiten`."""

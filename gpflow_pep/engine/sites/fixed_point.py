@@ -227,12 +227,13 @@ class _Schedule:
         met = meets(state, self._solver)
         settled = self._settled(state, stage, is_warm_up, met)
         spent = self._spent(state, stage)
+        ends = spent | settled
         close = is_close(state, self._solver)
         place = state.stage + tf.where(settled, 1, stage.otherwise)
         for start, entry in self.entries[1:]:
             place = tf.where(place == start, start + entry(state, close), place)
         over = spent & ~settled & (place < len(self.stages))
-        over |= is_warm_up & (spent | settled)
+        over |= is_warm_up & ends
         if self._begins_again is not None:
             is_far = (state.sweep == 1) & (state.first_mean_square > self._solver.far)
             begins_again = is_far | (over & ~close)
@@ -252,9 +253,9 @@ class _Schedule:
             ratio = tf.where(settled, factor, 1.0 / scale)
             predicted = _predicted_change(state.x, state.marginals[0], ratio)
             following = following._replace(
-                F=tf.where(over & (scale < 1.0), predicted, following.F)
+                F=chosen(over & (scale < 1.0), predicted, following.F)
             )
-        return following, over | ~(spent | settled), met
+        return following, over | ~ends, met
 
     def _settled(
         self, state: State, stage: Stage, is_warm_up: tf.Tensor, met: tf.Tensor
@@ -288,7 +289,8 @@ def _begin(
     :param warm_up: Whether the stage that is over was a warm-up.
     """
     dtype = state.x.dtype
-    kept = tf.cast(keeps_sites | ~over, dtype)
+    goes_on = ~over
+    kept = tf.cast(keeps_sites | goes_on, dtype)
     begun = tf.cast(over, dtype)
     restarts = over & (warm_up | ~keeps_sites)
     infinity = tf.constant(np.inf, dtype)
@@ -296,9 +298,9 @@ def _begin(
     return state._replace(
         stage=tf.where(over, place, state.stage),
         stage_sweep=tf.where(over, zero, state.stage_sweep),
-        nothing_accepted=restarts | (state.nothing_accepted & ~over),
+        nothing_accepted=restarts | (state.nothing_accepted & goes_on),
         retry=tf.where(over, zero, state.retry),
-        improper=state.improper & ~over,
+        improper=state.improper & goes_on,
         x=kept * state.x,
         F=kept * state.F,
         residual=tf.where(restarts, infinity, state.residual),

@@ -228,6 +228,8 @@ class SiteProblem(NamedTuple):
     function and targets belong to the outputs, and kernel and inducing variables to the
     latent functions.
     """
+    #: The parts with the values of parameters from which W was computed; or None.
+    read: Parts | None = None
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -238,7 +240,8 @@ class SiteProblem(NamedTuple):
         """Take the same problem with
         :class:`~gpflow_pep.engine.prior.evaluate.PartsBySubstitution`."""
         parts = PartsBySubstitution(*self.parts)
-        return self._replace(parts=parts, W=parts.whiten().L, projection=None)
+        W = parts.whiten().L
+        return self._replace(parts=parts, W=W, projection=None, read=None)
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""
@@ -264,7 +267,8 @@ class SiteProblem(NamedTuple):
         """
         if self.projection or not self.plan(copies).keep:
             return self
-        return self._replace(projection=self.parts.project(self.W, self.rows.X))
+        parts = self.read or self.parts
+        return self._replace(projection=parts.project(self.W, self.rows.X))
 
     def project(self, X: tf.Tensor, projection: Any = ()) -> Projection:
         """Project some rows, or return their projection if it is given."""
@@ -404,17 +408,18 @@ def cavity(q: Marginals, sites: Sites, alpha: tf.Tensor) -> Cavity:
     :param alpha: The power, at least 0, [broadcast N, 1]: 1 removes the site, 0 removes
         nothing, and a number of copies removes the sites of all copies.
     """
-    e = 1.0 - alpha * sites.tau * q.s
-    return Cavity((q.m - alpha * sites.nu * q.s) / e, q.s / e, e)
+    alpha_s = alpha * q.s
+    e = 1.0 - alpha_s * sites.tau
+    return Cavity((q.m - alpha_s * sites.nu) / e, q.s / e, e)
 
 
-def in_deviations(F: tf.Tensor, marginals: tf.Tensor, coupled: bool) -> tf.Tensor:
+def in_deviations(F: tf.Tensor, marginals: Marginals, coupled: bool) -> tf.Tensor:
     """Scale changes of sites, [..., 2, N, L], by the standard deviations of q.
 
     :param F: The changes of the two numbers of each site, see
         :class:`~gpflow_pep.engine.sites.record.SweepEvaluation`.
     """
-    m, s = tf.unstack(marginals)
+    m, s = marginals
     F_mean, F_tau = tf.unstack(F, axis=-3)
     if not coupled:
         F_mean -= m * F_tau
@@ -425,6 +430,4 @@ def scaled_error(sites: Sites, matched: Sites, marginals: Marginals) -> tf.Tenso
     """Compute the distance between sites and their targets, [2, N, L], in units of q's
     standard deviation. The largest is the residual in a record.
     """
-    return in_deviations(
-        tf.stack(matched) - tf.stack(sites), tf.stack(marginals), coupled=False
-    )
+    return in_deviations(tf.stack(matched) - tf.stack(sites), marginals, coupled=False)

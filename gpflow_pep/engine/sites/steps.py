@@ -14,14 +14,17 @@ becomes smaller. These differences are stored in the place of the differences of
 Anderson's acceleration, and d is the step that the acceleration makes of them.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from ..numerics.chunks import num_rows, sizes_may_vary
-from .posterior import in_deviations
+from .posterior import Marginals, in_deviations
 from .record import CLIPPED, Features, Solver, SweepEvaluation
+
+#: Tensors, in any structure.
+Tensors = TypeVar("Tensors")
 
 
 def _shape(tensor: tf.Tensor) -> Any:
@@ -121,8 +124,8 @@ def is_close(state: State, solver: Solver) -> tf.Tensor:
     return ~state.nothing_accepted & (state.largest < solver.close)
 
 
-def chosen(condition: tf.Tensor, state: State, other: State) -> State:
-    """Choose one of two states that were both computed."""
+def chosen(condition: tf.Tensor, state: Tensors, other: Tensors) -> Tensors:
+    """Choose one of two states, or tensors, that were both computed."""
 
     def take(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         # tf.where broadcasts the condition, which takes several times as long.
@@ -204,7 +207,7 @@ def propose(
         dr = last[:, 0]
         if is_newton is not None:
             # Newton's equations are linear only if all numbers are in units of one q.
-            units = state.marginals, features.coupled
+            units = Marginals(*tf.unstack(state.marginals)), features.coupled
             of_one_q = (in_deviations(part, *units) for part in (state.F, last[:, 2]))
             r, dr = (tf.where(is_newton, *both) for both in zip(of_one_q, (r, dr)))
         full, *left = _what_is_left(state, number, r, dr, last)
@@ -242,11 +245,8 @@ def _what_is_left(
         the p: dx + dF for a step, dF for the rest of F after it.
     """
     rows = tf.reshape(dr, [number, -1])
-    sums_of_rows = (
-        tf.matmul(rows, rows, transpose_b=True),
-        tf.matmul(rows, tf.reshape(r, [-1, 1])),
-    )
-    products, moments = _constants(*sums_of_rows)
+    products = tf.matmul(rows, rows, transpose_b=True)
+    moments = tf.matmul(rows, tf.reshape(r, [-1, 1]))
     squares = tf.linalg.diag_part(products)
     known = (tf.range(number) < state.differences.count) & (squares > 0.0)
     unit = tf.where(known, tf.math.rsqrt(squares), tf.zeros_like(squares))
@@ -261,13 +261,6 @@ def _what_is_left(
     sums = tf.matmul(gamma, tf.reshape(last, [number, -1]), transpose_a=True)
     _, *left = tf.unstack(state.F - tf.reshape(sums, _shape(newest)))
     return left
-
-
-def _constants(*values: tf.Tensor) -> list[tf.Tensor]:
-    """Stop gradients. No gradient is taken, but if several tapes watch, TensorFlow
-    prepares the gradient of a loop.
-    """
-    return list(map(tf.stop_gradient, values))
 
 
 def _either(
@@ -292,9 +285,8 @@ def accept(
     :param looked_back: See ``looks_back`` of :func:`propose`.
     :param fallback: The fallback of the stage, an index in ``FALLBACKS``.
     """
-    marginals = tf.stack(evaluation.marginals)
     clipped = fallback == CLIPPED
-    found = _residual(state, x, marginals, evaluation, clipped, solver, features)
+    found = _residual(state, x, evaluation, clipped, solver, features)
     jumped = found.norm > solver.largest_jump * state.norm
     restarted = (state.retry == len(solver.tries) - 1) & ~state.nothing_accepted
     step, cap = _adapted_steps(
@@ -312,7 +304,7 @@ def accept(
         retry=tf.zeros_like(state.retry),
         improper=tf.zeros_like(state.improper),
         x=x,
-        marginals=marginals,
+        marginals=tf.stack(evaluation.marginals),
         extra=evaluation.extra,
         merit=evaluation.merit,
         step=step,
@@ -324,7 +316,6 @@ def accept(
 def _residual(
     state: State,
     x: tf.Tensor,
-    marginals: tf.Tensor,
     evaluation: SweepEvaluation,
     clipped: tf.Tensor,
     solver: Solver,
@@ -336,27 +327,24 @@ def _residual(
     :return: The state with the new residuals.
     """
     coupled = features.coupled
-    error, total_rows = _constants(
-        tf.reduce_sum(tf.square(evaluation.error)),
-        tf.cast(num_rows(evaluation.marginals.m), x.dtype),
-    )
-    mean_square = 0.5 * error / total_rows
-    early = coupled & (mean_square > solver.early)
-    limited = tf.stack(evaluation.limited)
-    target = tf.where(clipped | early, limited, tf.stack(evaluation.target))
-    F = target - x
-    scaled = in_deviations(F, marginals, coupled)
+    error = tf.reduce_sum(tf.square(evaluation.error))
+    mean_square = 0.5 * error / tf.cast(num_rows(evaluation.marginals.m), x.dtype)
+    takes_limited = clipped
+    if coupled:
+        takes_limited |= mean_square > solver.early
+    limited, target = map(tf.stack, (evaluation.limited, evaluation.target))
+    F = chosen(takes_limited, limited, target) - x
+    scaled = in_deviations(F, evaluation.marginals, coupled)
     if coupled:
         # First numbers that all change a little in the same direction move the means of
         # all rows far. With the size of F instead, acceleration of 4000 and more rows
         # kept rows away from their fixed point.
         scaled = tf.stack([evaluation.error[0], scaled[1]])
-    (squared_norm,) = _constants(tf.reduce_sum(tf.square(scaled)))
     residual = tf.reduce_max(tf.abs(evaluation.error))
     return state._replace(
         F=F,
         scaled=scaled,
-        norm=tf.sqrt(squared_norm),
+        norm=tf.sqrt(tf.reduce_sum(tf.square(scaled))),
         largest=tf.where(clipped, tf.reduce_max(tf.abs(scaled)), residual),
         residual=residual,
         mean_square=mean_square,
@@ -390,7 +378,7 @@ def _adapted_steps(
     if not coupled:
         along = tf.reduce_sum(along, axis=0, keepdims=True)
         squares = tf.reduce_sum(squares, axis=0, keepdims=True)
-    (all_along,) = _constants(tf.reduce_sum(along, axis=[1, 2], keepdims=True))
+    all_along = tf.reduce_sum(along, axis=[1, 2], keepdims=True)
     plain = ~(state.nothing_accepted | looked_back)
     turned = along < -0.5 * squares
     if coupled:
@@ -444,10 +432,9 @@ def _newton_step(
     """
     past = state.differences
     dtype = state.x.dtype
-    (square,) = _constants(
-        tf.reduce_sum(tf.square(in_deviations(left, state.marginals, features.coupled)))
-    )
-    size = tf.sqrt(square)
+    units = Marginals(*tf.unstack(state.marginals))
+    scaled = in_deviations(left, units, features.coupled)
+    size = tf.sqrt(tf.reduce_sum(tf.square(scaled)))
     known = past.count >= past.depth
     probing = ~(
         state.nothing_accepted | known | (size <= solver.newton_left * state.norm)

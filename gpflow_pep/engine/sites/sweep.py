@@ -115,7 +115,7 @@ def match_moments(
     # A cavity whose variance is more than ten times the prior's is refused, because it
     # is nearly improper.
     proper = (of_cavity.e > 0.0) & (of_cavity.s + d <= 10.0 * prior.variance)
-    proper &= tf.math.is_finite(q.m) & tf.math.is_finite(q.s)
+    proper &= tf.math.is_finite(q.m)
     # The results of improper cavities are not used, but must not be NaN, and must not
     # keep a loop from ending.
     zeros = tf.zeros_like(q.m)
@@ -123,12 +123,11 @@ def match_moments(
     s = tf.where(proper, of_cavity.s, zeros)
     arguments = problem.parts.likelihood, X, m + prior.mean, s + d, Y, alpha
     moments, by_parameters = latents.tilted(*arguments, variables)
-    tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
-    target, limited = (
-        Sites(tau * m + moments.delta1 * (1.0 + power * tau * s), tau)
-        for tau in (tau, tf.nn.relu(tau))
-    )
-    proper &= tf.math.is_finite(target.nu) & tf.math.is_finite(target.tau)
+    shrinkage = 1.0 + power * moments.delta2 * s  # 1 / (1 + alpha tau s)
+    tau = -moments.delta2 / shrinkage
+    target = Sites(tau * m + moments.delta1 / shrinkage, tau)
+    limited = Sites(tf.where(tau < 0.0, moments.delta1, target.nu), tf.nn.relu(tau))
+    proper &= tf.math.is_finite(target.nu)  # then tau is finite too
     proper &= _by_site(tf.math.is_finite(moments.ell))
     without_target = latents.without_target(Y)
     if without_target is not None:
