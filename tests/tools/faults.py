@@ -47,8 +47,8 @@ engine/factors/classes.py: engine/factors/test_tilted.py POINT
 +deviation = tf.sqrt(1.0 + 2.0 * variance)
 # cavity: a missing power
 engine/sites/posterior.py: POINT
--(q.m - alpha * sites.nu * q.s) / e
-+(q.m - sites.nu * q.s) / e
+-(q.m - alpha_s * sites.nu) / e
++(q.m - q.s * sites.nu) / e
 # posterior: a factor not transposed
 engine/sites/posterior.py: REGRESSION POINT
 -tf.reverse(tf.linalg.matrix_transpose(factor.W), [-2, -1])
@@ -63,8 +63,8 @@ estimators/single/describing.py: SAVING
 +"unconstrained": self._array(value.numpy(), label)
 # sweep: a sign in the sites' second moment
 engine/sites/sweep.py: POINT
--tau = -moments.delta2 / (1.0 + power * moments.delta2 * s)
-+tau = -moments.delta2 / (1.0 - power * moments.delta2 * s)
+-shrinkage = 1.0 + power * moments.delta2 * s
++shrinkage = 1.0 - power * moments.delta2 * s
 # variances by NumPy: Q in place of factors
 scoring/components.py: contracts/test_contract_of_variances.py
 -by_latent = [np.sum(solve_lower(R, K.T) ** 2, axis=0) for R in roots]

@@ -533,7 +533,6 @@ def test_threads_of_linear_algebra_are_put_back_by_the_last() -> None:
         assert threads() == before
 
 
-@pytest.mark.slow
 def test_threads_copy_at_the_same_time() -> None:
     """GPflow's own function fails where threads take turns all the time, with a
     KeyError.
