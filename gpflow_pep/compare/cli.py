@@ -219,7 +219,7 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
     from .run import compare_table
 
     errors = Console(stderr=True)
-    fits: list[Fit] = []
+    fits: dict[tuple[str, int], Fit] = {}
     with _warnings_as_lines(errors), _bad_input():
         begin_folder(out)
         (out / UNFINISHED).unlink(missing_ok=True)  # from an earlier run
@@ -228,10 +228,13 @@ def _compare(cleaned: "Cleaned", settings: Settings, out: Path) -> "Comparison":
         with _progress(errors) as show:
 
             def after(progress: "Progress") -> None:
-                if progress.fit is not None and progress.fit.part:
-                    fits.append(progress.fit)
+                fit = progress.fit
+                if fit is not None and fit.part:
+                    # A point of the learning curve comes after the fit of the same
+                    # model and part with all rows, and is left out.
+                    fits.setdefault((fit.model, fit.part), fit)
                     try:
-                        write_scores(out / UNFINISHED, fits)
+                        write_scores(out / UNFINISHED, list(fits.values()))
                     except OSError as error:
                         warnings.warn(
                             f"Scores cannot be written: {error}.", stacklevel=1

@@ -376,16 +376,17 @@ def test_words_that_standard_output_cannot_take_are_no_failure(
 def test_scores_are_written_as_fits_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And an earlier run's results stay until this one has ended, or for good if it
-    does not.
+    """Without points of the learning curve. And an earlier run's results stay until
+    this one has ended, or for good if it does not.
     """
     fits = small_comparison().fits[:2]
+    point = fits[0]._replace(num_rows=5)  # of the learning curve
     seen = []
     (tmp_path / "report.html").write_text("earlier")
     list_files(tmp_path, ["report.html"])
 
     def compare(_: Any, __: Any, callback: Any) -> None:
-        for number, fit in enumerate(fits, start=1):
+        for number, fit in enumerate([*fits, point], start=1):
             callback(Progress(number, 9, "", fit))
             seen.append(list(pd.read_csv(tmp_path / UNFINISHED)["model"]))
         raise ValueError("so it ended")
@@ -393,7 +394,7 @@ def test_scores_are_written_as_fits_end(
     replace_compare(monkeypatch, compare)
     result = run("compare", "--out", tmp_path)
     assert result.exit_code == 2 and "so it ended" in result.stderr
-    assert seen == [["default"], ["default", "alpha 1"]]
+    assert seen == [["default"], ["default", "alpha 1"], ["default", "alpha 1"]]
     assert (tmp_path / "report.html").read_text() == "earlier"
 
 
