@@ -527,8 +527,8 @@ class InternalDataModel(InternalDataTrainingLossMixin):
         """
         parts = self._latent_parts
         rows = SiteRows(*self.rows.read(), self._powers())
-        read = parts.with_values()
-        W = read.whiten().W
+        parts_of_W = parts.with_values()
+        W = parts_of_W.whiten().W
         memory = self._memory_terms(W)
         return SiteProblem(
             parts,
@@ -538,7 +538,7 @@ class InternalDataModel(InternalDataTrainingLossMixin):
             memory,
             num_latents=self._num_latents,
             latents=self.latents,
-            read=read,
+            parts_of_W=parts_of_W,
         )
 
     @property

@@ -9,8 +9,6 @@ import pytest
 PROGRAM = """
 import pickle
 import sys
-
-import pytest
 import warnings
 
 import numpy as np

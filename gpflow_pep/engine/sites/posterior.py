@@ -228,8 +228,9 @@ class SiteProblem(NamedTuple):
     function and targets belong to the outputs, and kernel and inducing variables to the
     latent functions.
     """
-    #: The parts with the values of parameters from which W was computed; or None.
-    read: Parts | None = None
+    #: The parts whose parameters are the tensors from which W was computed, so that a
+    #: graph reads each parameter once; None if the parameters are read again.
+    parts_of_W: Parts | None = None
 
     @property
     def variables(self) -> list[tf.Variable]:
@@ -241,7 +242,7 @@ class SiteProblem(NamedTuple):
         :class:`~gpflow_pep.engine.prior.evaluate.PartsBySubstitution`."""
         parts = PartsBySubstitution(*self.parts)
         W = parts.whiten().L
-        return self._replace(parts=parts, W=W, projection=None, read=None)
+        return self._replace(parts=parts, W=W, projection=None, parts_of_W=None)
 
     def batch(self, index: tf.Tensor) -> "SiteProblem":
         """Take the problem of some rows, by their numbers."""
@@ -267,7 +268,7 @@ class SiteProblem(NamedTuple):
         """
         if self.projection or not self.plan(copies).keep:
             return self
-        parts = self.read or self.parts
+        parts = self.parts_of_W or self.parts
         return self._replace(projection=parts.project(self.W, self.rows.X))
 
     def project(self, X: tf.Tensor, projection: Any = ()) -> Projection:
