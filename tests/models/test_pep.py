@@ -587,5 +587,5 @@ def test_data_of_another_length_are_refused() -> None:
     loss()
     for variable, value in zip(data, (X, Y)):
         variable.assign(value[:8])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="anew"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Make the loss again"):
         loss()

@@ -1,8 +1,8 @@
 """What the campaign tried and how often it passed: the rows of the table of
 docs/performance.rst.
 
-A section is a module of this folder, named by the first line of its docstring; a row is
-a test, named by that of its own. A test tells of each case that it tries::
+A section is a module of this folder, named by the first paragraph of its docstring; a
+row is a test, named in the same way. A test tells of each case that it tries::
 
     def test_predictions(trial: Trial, size: Size) -> None:
         "Predictions from threads"
@@ -16,6 +16,7 @@ Tests of the same name are one row, such as those of a parametrised test.
 """
 
 import dataclasses
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -26,6 +27,8 @@ Size = Callable[..., int]
 SIZES = ("quick", "full", "long")
 #: Failures of a row that are printed.
 SHOWN = 10
+#: Characters of a line, before its numbers.
+WIDTH = 74
 
 
 @dataclasses.dataclass
@@ -97,13 +100,17 @@ def table(trials: list[Trial]) -> str:
     for trial in trials:
         key = trial.section, trial.what
         rows.setdefault(key, Trial(*key)).join(trial)
-    lines = [f"{'what was tried':74}{'tried':>7}{'passed':>8}{'seconds':>9}"]
+    lines = [f"{'what was tried':{WIDTH}}{'tried':>7}{'passed':>8}{'seconds':>9}"]
     section = ""
     for row in sorted(rows.values(), key=lambda row: row.section):
         if row.section != section:
             section = row.section
-            lines += ["", section]
-        lines.append(f"  {row.what:72}{row.tried:7d}{row.passed:8d}{row.seconds:9.0f}")
+            lines += ["", *textwrap.wrap(section, WIDTH, subsequent_indent="  ")]
+        *before, last = textwrap.wrap(
+            row.what, WIDTH - 1, initial_indent="  ", subsequent_indent="    "
+        )
+        numbers = f"{row.tried:7d}{row.passed:8d}{row.seconds:9.0f}"
+        lines += [*before, f"{last:{WIDTH}}{numbers}"]
         lines += [f"      {note}" for note in row.notes]
         lines += [f"      not tried: {reason}" for reason in row.skipped]
         lines += [f"      FAILED {failure}" for failure in row.failures[:SHOWN]]
@@ -114,5 +121,5 @@ def table(trials: list[Trial]) -> str:
     ]
     seconds = sum(row.seconds for row in rows.values())
     return "\n".join(
-        [*lines, "", f"{'all':74}{total[0]:7d}{total[1]:8d}{seconds:9.0f}", ""]
+        [*lines, "", f"{'all':{WIDTH}}{total[0]:7d}{total[1]:8d}{seconds:9.0f}", ""]
     )

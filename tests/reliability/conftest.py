@@ -38,7 +38,8 @@ def size(request: pytest.FixtureRequest) -> Size:
 def trial(request: pytest.FixtureRequest) -> Trial:
     """The row of a test."""
     documented = (request.module.__doc__, request.function.__doc__)
-    return Trial(*(text.strip().splitlines()[0].rstrip(".") for text in documented))
+    paragraphs = (text.strip().partition("\n\n")[0] for text in documented)
+    return Trial(*(" ".join(text.split()).rstrip(".") for text in paragraphs))
 
 
 @pytest.hookimpl(wrapper=True)
