@@ -16,7 +16,7 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import version
@@ -25,6 +25,7 @@ from typing import Any
 
 import joblib
 import pandas as pd
+import tensorflow as tf
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 from rich.console import Console
 from rich.progress import (
@@ -35,6 +36,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from threadpoolctl import threadpool_limits
 
 from examples.common import arguments
 from examples.data_sets import DIRECTORY
@@ -42,7 +44,7 @@ from examples.data_sets import DIRECTORY
 JOURNAL = "cells.jsonl"
 TABLE = "results.csv"
 PACKAGES = ("gpflow_pep", "gpflow", "tensorflow", "numpy", "scipy")
-#: Of TensorFlow and of linear algebra, in each process.
+#: Of TensorFlow and of linear algebra, in each process that starts.
 ONE_THREAD = (
     "TF_NUM_INTRAOP_THREADS",
     "TF_NUM_INTEROP_THREADS",
@@ -141,7 +143,7 @@ def run(
             batch_size=1,
         )
         try:
-            with _bar(len(cells), len(cells) - len(todo)) as advance:
+            with _one_thread(), _bar(len(cells), len(cells) - len(todo)) as advance:
                 for cell, record in parallel(in_time()):
                     journal.append(cell, record)
                     advance(cell)
@@ -154,6 +156,19 @@ def run(
             found = table(journal.records, cells)
             _write(out / TABLE, found)
     return found
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """In this process too, which evaluates the cells of a single job: its libraries
+    have read :data:`ONE_THREAD` before ``run`` could set it.
+    """
+    # Raises where TensorFlow has computed something, with the threads that it has.
+    with suppress(RuntimeError):
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    with threadpool_limits(1):
+        yield
 
 
 def _evaluate(evaluate: Evaluate, cell: Cell) -> tuple[Cell, dict[str, Any]]:

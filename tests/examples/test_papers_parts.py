@@ -21,6 +21,7 @@ from scipy.special import ndtr
 from scipy.stats import multivariate_normal
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from examples.papers import baselines, gibbs, runner, tasks
 
@@ -90,6 +91,16 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         list(read["value"]) == list(table["value"])
         and "gpflow_pep" in read["versions"][0]
     )
+
+
+def test_a_single_job_has_one_thread(tmp_path: Path) -> None:
+    def evaluate(cell: Any) -> dict[str, int]:
+        return {"threads": max(pool["num_threads"] for pool in threadpool_info())}
+
+    with threadpool_limits(2):
+        table = runner.run(cells(1), evaluate, tmp_path)
+        assert max(pool["num_threads"] for pool in threadpool_info()) == 2
+    assert list(table["threads"]) == [1]
 
 
 def test_errors_are_rows(tmp_path: Path) -> None:
