@@ -34,7 +34,7 @@ from gpflow_pep.tables.numbers import LIMIT
 TABLE = two_targets()
 SMALL: dict[str, Any] = {
     "num_inducing": 5,
-    "max_iterations": 12,
+    "max_iterations": 8,
     "random_state": 0,
     "alpha": 0.5,
 }
@@ -366,6 +366,7 @@ def test_a_baseline_scores_limits_as_probabilities() -> None:
     assert_allclose(found, norm.logpdf([0.0, 1.0], scale=1e-3))
 
 
+@pytest.mark.slow
 def test_limits_reach_the_models_and_the_scores() -> None:
     _, _, _, _, out, _, comparison, _ = real("limits")
     best = comparison.held_out["alpha 1"]

@@ -116,6 +116,7 @@ def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
         by_name.predict(ROWS, return_cov=True)
 
 
+@pytest.mark.near_copies("log_normal")
 @pytest.mark.parametrize("name", ["log_normal", "warped"])
 def test_all_forms_have_the_units(name: str, tmp_path: Path) -> None:
     model, _, t, to_y, _ = pair(name)

@@ -432,7 +432,7 @@ def assert_unknown(model: pep.PEP, result: str) -> None:
     assert not model.last_inference.converged
 
 
-@pytest.mark.near_copies("training", "predictions")
+@pytest.mark.near_copies("predictions")
 @pytest.mark.parametrize("result", RESULTS)
 def test_a_rate_far_from_inducing_inputs_warns_that_log_z_is_unknown(
     result: str,

@@ -120,6 +120,7 @@ KINDS: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], float]] = {
 }
 
 
+@pytest.mark.near_copies("plain probit-0.5*", "Poisson*")
 @pytest.mark.parametrize(
     "kind, alpha, expected",
     [

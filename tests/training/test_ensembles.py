@@ -86,6 +86,7 @@ MIXTURES = {
 }
 
 
+@pytest.mark.near_copies("two")
 @pytest.mark.parametrize("name", MIXTURES)
 def test_moments_densities_and_quantiles_are_those_of_the_sum(name: str) -> None:
     mixed = MIXTURES[name]()

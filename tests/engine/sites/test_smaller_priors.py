@@ -70,6 +70,7 @@ def test_the_bound_is_at_its_only_optimum() -> None:
     assert max(slopes) < 1e-5
 
 
+@pytest.mark.slow
 @each_rate
 @pytest.mark.near_copies("Exponential")
 def test_all_rates_converge(kind: type) -> None:
