@@ -230,6 +230,7 @@ def test_settings_that_give_one_model(
         assert_allclose(Z.numpy(), (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.near_copies("settings1*")
 @pytest.mark.parametrize(
     "settings, likelihoods, inputs",

@@ -350,6 +350,7 @@ def test_cross_validation_compiles_once(kind: Any, y: Any, compiled: list[Any]) 
     assert len(compiled) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, change, y",
     [

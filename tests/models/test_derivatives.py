@@ -130,6 +130,7 @@ def test_hidden_variables(place: str, make: Any, chunk_size: int | None) -> None
     assert_gradients(function, [variable], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.near_copies("kernel")
 @pytest.mark.parametrize("place", PLACES)
 def test_second_derivatives_in_hidden_variables(place: str) -> None:

@@ -146,6 +146,7 @@ def test_the_default_trains_by_maximise() -> None:
         assert_allclose(one.training_loss(), other.training_loss(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_alphas_are_trained_and_mixed() -> None:
     model = regression(0.3)
     before = {k: v.numpy() for k, v in gpflow.utilities.parameter_dict(model).items()}

@@ -261,6 +261,7 @@ every_model = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_model
 @pytest.mark.near_copies
 def test_trained_copied_and_saved(
