@@ -276,6 +276,7 @@ CALLS: dict[str, list[tuple[Callable[[Scorer], Any], str]]] = {
 }
 
 
+@pytest.mark.near_copies("words")
 @pytest.mark.parametrize("name", CALLS)
 def test_calls_that_are_refused(name: str, tmp_path: Path) -> None:
     scorer = scorer_of(ESTIMATORS[name](), tmp_path)
