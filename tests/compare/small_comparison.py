@@ -155,7 +155,7 @@ KINDS = {
     "two targets": Kind(
         two_targets,
         TARGETS,
-        "--alphas 0.5 --folds 2 --inducing 5 --max-iterations 8 --no-baselines",
+        "--alphas 0.5 --folds 2 --inducing 5 --max-iterations 12 --no-baselines",
         ["default", "alpha 0.5", "alpha 0.5 (separate)", "mean"],
     ),
     "limits": Kind(

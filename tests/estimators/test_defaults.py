@@ -380,6 +380,7 @@ def test_what_is_compiled_anew(
     assert len(compiled) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [10, chunks.CHUNK_ELEMENTS])
 @pytest.mark.near_copies
 def test_several_powers_compile_once(

@@ -90,6 +90,7 @@ def test_copies_are_in_one_fold() -> None:
     assert_allclose(scores, targets)
 
 
+@pytest.mark.near_copies("settings[01]*")
 @pytest.mark.parametrize(
     "settings, arguments, message",
     [

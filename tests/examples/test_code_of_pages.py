@@ -182,7 +182,6 @@ def _run_in(
 
 @pytest.mark.near_copies(
     "README.md",
-    "docs/interpreting.rst",
     "docs/estimators.rst",
     "docs/index.rst",
     "docs/inducing.rst",

@@ -328,6 +328,7 @@ REFUSED = {
 test_refused = refusals(REFUSED)
 
 
+@pytest.mark.slow
 def test_refused_in_graphs() -> None:
     model = _of_blocks()
     spec = [tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec([None], tf.int64)]

@@ -159,6 +159,12 @@ def mixed(alpha: float) -> pep.PEPRegression:
     )
 
 
+def plain(alpha: float) -> pep.PEPRegression:
+    data = (X, Y[:, :1])
+    Z = X[::3].copy()
+    return pep.PEPRegression(data, SquaredExponential(), Z, alpha=alpha)
+
+
 def with_memory(alpha: float) -> pep.PEPRegression:
     """Of points that are kept, and have not moved yet."""
 
@@ -196,11 +202,18 @@ def check_second(
 def test_second_derivatives(
     make: Callable[[float], pep.PEPRegression], alpha: float
 ) -> None:
-    """In the one case with all tapes outside of a graph, too."""
     model = make(alpha)
     check_second(model.training_loss, model.trainable_variables)
-    if make is with_memory and alpha == 0.3:
-        check_second(in_graph(model.training_loss), model.trainable_variables)
+
+
+@pytest.mark.near_copies("plain")
+@pytest.mark.parametrize("make", [plain, mixed])
+def test_second_derivatives_of_a_graph(
+    make: Callable[[float], pep.PEPRegression],
+) -> None:
+    """With all tapes outside of it."""
+    model = make(0.3)
+    check_second(in_graph(model.training_loss), model.trainable_variables)
 
 
 class Holder(gpflow.kernels.Kernel):
@@ -573,6 +586,7 @@ def test_a_compiled_function_refuses_where_what_is_refused_has_a_share() -> None
         gradient(lambda: mean_at(XNEW, model), variable)
 
 
+@pytest.mark.slow
 @each_name
 @pytest.mark.near_copies
 def test_derivatives_in_new_inputs_stay(name: str) -> None:

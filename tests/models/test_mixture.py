@@ -132,6 +132,7 @@ class TestGaussianNoise:
         assert_all_close(closed.impute_f(), (mean, variance), rtol=1e-8)
         assert_all_close(closed.impute_y(), (mean, variance + NOISE), rtol=1e-8)
 
+    @pytest.mark.slow
     @pytest.mark.near_copies("0.5")
     def test_row_sites_are_the_closed_form(self, alpha: float) -> None:
         both = converged("Gaussian", alpha), regression(alpha=alpha)

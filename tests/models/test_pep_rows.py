@@ -122,6 +122,7 @@ def test_a_function_compiled_for_other_rows_or_powers_stops() -> None:
         assert_close(_compiled(model)(), _model().training_loss())
 
 
+@pytest.mark.slow
 def test_data_in_variables_are_assigned() -> None:
     data = _first()
     model = _model(data=data)

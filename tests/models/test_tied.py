@@ -257,6 +257,7 @@ def test_natural_gradient(model_name: str, whiten: bool) -> None:
     assert float(ours.training_loss(data)) < before < again
 
 
+@pytest.mark.slow
 @each_model
 @pytest.mark.near_copies("APEP")
 def test_learns_from_a_stream_of_batches(model_name: str) -> None:
