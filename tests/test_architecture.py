@@ -3,6 +3,7 @@ mechanism.
 """
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -269,9 +270,14 @@ def test_files_of_estimators_import_in_one_direction() -> None:
     assert "estimators.single.model" in imports["estimators.recipe.mixture"]
 
 
+@functools.cache
+def measured() -> Any:
+    return size.measure(PACKAGE)
+
+
 def test_functions_are_small() -> None:
     """A function is read once, top down."""
-    functions = size.measure(PACKAGE).functions
+    functions = measured().functions
     branchy = [f.name for f in functions if f.branches >= size.MOST_BRANCHES]
     assert not branchy, "make named steps of these functions"
     long = [f.name for f in functions if f.lines >= size.MOST_LINES]
@@ -279,7 +285,7 @@ def test_functions_are_small() -> None:
 
 
 def test_lines_have_88_columns() -> None:
-    assert size.measure(PACKAGE).wide_lines == 0
+    assert measured().wide_lines == 0
 
 
 def levels(model: type) -> int:

@@ -322,6 +322,24 @@ def started(code: str, *arguments: Any) -> "subprocess.Popen[bytes]":
     )
 
 
+class Chatter:
+    """Whose module writes messages while it is loaded."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.write, (2, b"chatter")
+
+
+def test_what_a_process_that_starts_late_unpickles_is_loaded_in_silence(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    made = process.unpickled(pickle.dumps((SimpleNamespace, {"written": Chatter()})))
+    assert made.written == len("chatter") and capfd.readouterr().err == ""
+    trials = Trials(clean(small_table(), "load"), Settings(splits=1))
+    unpickle, (kind_and_state,) = trials.__reduce__()
+    assert unpickle is process.unpickled and type(unpickle(kind_and_state)) is Trials
+
+
+@pytest.mark.slow
 def test_a_process_that_starts_late_loads_tensorflow_in_silence() -> None:
     """Whatever the level of its messages is, but 0."""
     trials = Trials(clean(small_table(), "load"), Settings(splits=1))
@@ -387,6 +405,7 @@ SHOW_CURSOR = b"\x1b[?25h"
 CTRL_C = "Ctrl-C"
 
 
+@pytest.mark.near_copies("Ctrl-C", "15")
 @pytest.mark.parametrize("way", [CTRL_C, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_command_ends_at_once_and_leaves_the_terminal_as_it_was(way: Any) -> None:
     pty = pytest.importorskip("pty", reason="terminals of POSIX")
@@ -429,6 +448,7 @@ def read(terminal: int) -> bytes:
         return b""
 
 
+@pytest.mark.near_copies("compare")
 @of_posix
 @pytest.mark.parametrize("command", ["compare", "predict"])
 def test_ctrl_c_while_a_pipe_is_read(command: str, tmp_path: Path) -> None:

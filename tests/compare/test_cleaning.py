@@ -606,6 +606,7 @@ def test_words_that_are_classes(tmp_path: Path, words: list[str]) -> None:
         )
 
 
+@pytest.mark.near_copies("*-numbers0", "NA-*")
 @pytest.mark.parametrize(
     "numbers", [("1", "2"), ("0.5", "1.5"), ("10%", "20%"), ("01", "02")]
 )

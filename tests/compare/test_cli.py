@@ -411,6 +411,7 @@ def test_two_runs_in_one_folder(
     )
 
 
+@pytest.mark.near_copies("report.html")
 @pytest.mark.parametrize("full", ["metrics.csv", "report.html", "scorer"])
 def test_a_disk_that_is_full_has_the_model(
     tmp_path: Path, monkeypatch: Any, full: str

@@ -172,7 +172,7 @@ def patients() -> pd.DataFrame:
         pytest.param(
             monthly(),
             "sales",
-            "--time-column month --horizon 3 --splits 2",
+            "--time-column month --horizon 3 --splits 1",
             pd.DataFrame({"month": ["May 2024", "Jun 2024"], "price": [1.2, 1.4]}),
             id="a forecast of months",
         ),

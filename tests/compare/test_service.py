@@ -191,17 +191,6 @@ def test_new_rows_are_scored_beside_the_report(from_csv: Run, tmp_path: Path) ->
     assert "Scores of 'load' in 40 rows" in printed
 
 
-def test_scores_need_no_tensorflow(from_csv: Run) -> None:
-    code = (
-        "import sys; from gpflow_pep.compare.cli import main\n"
-        "main(sys.argv[1:], standalone_mode=False)\n"
-        "assert not {'tensorflow', 'gpflow', 'sklearn'} & {*sys.modules}\n"
-    )
-    command = ["score", str(from_csv.out / "scorer"), str(from_csv.data)]
-    command = [sys.executable, "-c", code, *command]
-    assert "promised" in subprocess.check_output(command, text=True)
-
-
 def test_columns_that_moved(from_csv: Run, tmp_path: Path) -> None:
     table = read_table(from_csv.data).drop(columns="load")
     still = run("score", from_csv.out / "scorer", write_new(tmp_path, table)).stdout
@@ -323,43 +312,57 @@ def test_predictions_with_the_version_of_their_model(
     assert [*read_table(out)] == plain.partition("\n")[0].split(",")
 
 
-#: The command line if packages are not installed.
+#: Calls of the command line, one after another, if packages are not installed.
 WITHOUT = """
+import json
 import sys
 for name in ("tensorflow", "gpflow", "check_shapes"):
     sys.modules[name] = None
 from gpflow_pep.compare.cli import main
-main()
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as ended:
+        loaded = "sklearn" in sys.modules
+        print("", f"exit code {ended.code} {loaded}", sep="\\n", file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("command", ["predict", "score", "compare"])
-def test_without_tensorflow(from_csv: Run, tmp_path: Path, command: str) -> None:
+def test_without_tensorflow(from_csv: Run, tmp_path: Path) -> None:
+    """A scorer scores, without scikit-learn too; what needs TensorFlow says so."""
+    alone = tmp_path / "alone" / "model"
     model = tmp_path / "out" / "model"
     scorer = tmp_path / "out" / "scorer"
-    shutil.copytree(from_csv.out / "model", model)
-    options = {
-        "predict": [model, from_csv.data, "--out", tmp_path / "p.csv"],
-        "score": [model, from_csv.data],
-        "compare": [from_csv.data, "--target", "load", "--out", tmp_path / "out2"],
-    }[command]
-
-    def error(*arguments: Any) -> str:
-        process = [sys.executable, "-c", WITHOUT, command, *map(str, arguments)]
-        ended = subprocess.run(process, capture_output=True, text=True)
-        assert ended.returncode == 2 and "Traceback" not in ended.stderr
-        return ended.stderr.splitlines()[-1]
-
-    text = error(*options)
-    assert "TensorFlow" in text and text.endswith(" as its README describes.")
-    if command == "compare":
-        return
+    for folder in (alone, model):
+        shutil.copytree(from_csv.out / "model", folder)
     shutil.copytree(from_csv.out / "scorer", scorer)
-    text = error(*options)
-    assert f"Or use the folder {scorer}, which does not need them: " in text
-    words = text.partition(f"gpflow-pep {command} ")[2].split()
-    assert words == [str(scorer), *map(str, options[1:])]
-    assert run(command, *words).exit_code == 0
+    out = ["--out", tmp_path / "p.csv"]
+    calls: list[list[Any]] = [
+        ["score", scorer, from_csv.data],
+        ["compare", from_csv.data, "--target", "load", "--out", tmp_path / "out2"],
+        ["predict", alone, from_csv.data, *out],
+        ["predict", model, from_csv.data, *out],
+        ["score", alone, from_csv.data],
+        ["score", model, from_csv.data],
+    ]
+    argument = json.dumps([[*map(str, call)] for call in calls])
+    process = [sys.executable, "-c", WITHOUT, argument]
+    ended = subprocess.run(process, capture_output=True, text=True)
+    assert "Traceback" not in ended.stderr and ended.returncode == 0
+    assert "promised" in ended.stdout
+    of_score, texts = ended.stderr.split("\nexit code 0 False\n")
+    *texts, rest = re.split(r"\nexit code 2 \w+\n", texts)
+    assert len(texts) == len(calls) - 1 and not of_score + rest
+    for call, text in zip(calls[1:], texts):
+        text = text.splitlines()[-1]
+        if model not in call:
+            assert "TensorFlow" in text and text.endswith(" as its README describes.")
+            continue
+        assert f"Or use the folder {scorer}, which does not need them: " in text
+        words = text.partition(f"gpflow-pep {call[0]} ")[2].split()
+        assert words == [str(scorer), *map(str, call[2:])]
+        assert run(call[0], *words).exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["predict", "score"])

@@ -366,6 +366,7 @@ def test_a_baseline_scores_limits_as_probabilities() -> None:
     assert_allclose(found, norm.logpdf([0.0, 1.0], scale=1e-3))
 
 
+@pytest.mark.slow
 def test_limits_reach_the_models_and_the_scores() -> None:
     _, _, _, _, out, _, comparison, _ = real("limits")
     best = comparison.held_out["alpha 1"]

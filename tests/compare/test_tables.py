@@ -481,6 +481,7 @@ def test_no_file(tmp_path: Path) -> None:
             read_table(place)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_without_tensorflow() -> None:
     without = "assert 'tensorflow' not in sys.modules"
     code = f"import sys; from gpflow_pep.tables import cleaning, reading; {without}"

@@ -138,6 +138,7 @@ def test_a_stage_of_classes_is_chosen_by_log_loss() -> None:
     )
 
 
+@pytest.mark.near_copies("options0-2", "options1-3", "options2-8")
 @pytest.mark.parametrize("rare", [2, 3, 8])
 @pytest.mark.parametrize("options", [{}, {"group_column": "x"}, {"splits": 1}])
 def test_rare_classes(rare: int, options: Any) -> None:

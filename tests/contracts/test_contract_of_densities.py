@@ -69,6 +69,7 @@ MODELS: dict[str, Any] = {
 }
 
 
+@pytest.mark.near_copies("PEP-*", "Ensemble-StudentT", "ARPEP-Poisson")
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("name", list(MODELS))
 def test_densities(name: str, kind: str) -> None:

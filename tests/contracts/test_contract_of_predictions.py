@@ -69,6 +69,7 @@ def test_covariances_agree_with_each_other(model: Any) -> None:
     assert is_mixed(model) or not np.any(of_both[:, 0, :, 1])
 
 
+@pytest.mark.near_copies("PEPRegression")
 def test_samples(model: Any) -> None:
     assert model.predict_f_samples(XNEW).shape == (len(XNEW), 2)
     for full_cov, full_output in BOTH[:3]:  # GPflow has none of both
@@ -100,6 +101,7 @@ def test_leading_axes_of_new_rows(model: Any) -> None:
     assert model.predict_y(many)[0].shape == (3, 1, len(XNEW), 2)
 
 
+@pytest.mark.near_copies("PEPRegression-*TENSOR", "APEP-*VARIABLE", "APEP-*NOCACHE")
 @pytest.mark.parametrize("cache", list(PrecomputeCacheType))
 def test_posterior_caches(model: Any, cache: PrecomputeCacheType) -> None:
     """What is cached stays as it was until it is updated; what is fused is as the model

@@ -121,7 +121,7 @@ def _pickled(model: Any) -> Any:
     return pickle.loads(pickle.dumps(model))
 
 
-@pytest.mark.near_copies("*-deepcopy0", "ARPEP-*")
+@pytest.mark.near_copies("*-deepcopy0", "ARPEP-_pickled")
 @pytest.mark.parametrize(
     "copy_of", [gpflow.utilities.deepcopy, copy.deepcopy, _pickled]
 )
@@ -148,7 +148,7 @@ def _assert_saved(model: gpflow.models.GPModel, method: str, directory: Path) ->
         assert_all_close(loaded.compiled(Xnew), predict(Xnew), rtol=1e-12)
 
 
-@pytest.mark.near_copies("PEP", "PEPRegression")
+@pytest.mark.near_copies("PEP")
 @also_by_chunks
 def test_all_that_a_user_does(
     case: ModelCase, compiled: Compiled, tmp_path: Path
@@ -217,6 +217,7 @@ def test_saved_predictions_of_targets_and_posteriors(
     assert_all_close(loaded.compiled(XNEW), model.predict_f(XNEW), rtol=1e-8)
 
 
+@pytest.mark.near_copies("PEP", "PEPRegression")
 def test_set_trainable(compiled: Compiled) -> None:
     model = compiled.model
     everything = len(model.trainable_variables)
@@ -232,8 +233,8 @@ def test_set_trainable(compiled: Compiled) -> None:
     assert np.all(part.lengthscales.numpy() != before[2])
 
 
+@pytest.mark.near_copies("PEP")
 @also_by_chunks
-@pytest.mark.near_copies("PEP", "ARPEP")
 def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> None:
     in_double = float(_loss(model, data)())
     moments_in_double = model.predict_f(XNEW)
@@ -256,6 +257,7 @@ def test_float32(case: ModelCase, model: gpflow.models.GPModel, data: Data) -> N
     gpflow.optimizers.Scipy().minimize(loss, model.trainable_variables, **options)
 
 
+@pytest.mark.near_copies("PEPRegression")
 @of_gpflow
 def test_unknown_static_shapes(compiled: Compiled, model: Any, data: Data) -> None:
     for Xnew in (XNEW, XNEW[:2]):
@@ -278,6 +280,7 @@ def singular_Z() -> Array:
     return np.vstack([Z, Z])
 
 
+@pytest.mark.near_copies("PEP", "PEPRegression")
 @also_by_chunks
 @pytest.mark.filterwarnings("ignore:(?i).*jitter")
 def test_ill_conditioned(case: ModelCase, data: Data, singular_Z: Array) -> None:

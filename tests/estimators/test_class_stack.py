@@ -204,6 +204,7 @@ def test_all_forms_predict_the_same(fitted: PEPClassifier, tmp_path: Path) -> No
     check_forms(fitted, tmp_path, XNEW, None)
 
 
+@pytest.mark.near_copies("named0*", "named3*")
 @pytest.mark.parametrize(
     "named, points",
     [
@@ -229,6 +230,7 @@ def test_settings_that_give_one_model(
         assert_allclose(Z.numpy(), (X - X.mean(axis=0)) / X.std(axis=0), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.near_copies("settings1*")
 @pytest.mark.parametrize(
     "settings, likelihoods, inputs",
@@ -367,6 +369,7 @@ def test_many_rows_have_the_inputs_that_some_of_them_choose(monkeypatch: Any) ->
     assert hurried.components_[0].settings.inputs == "standard"
 
 
+@pytest.mark.slow
 @pytest.mark.near_copies("True")
 @pytest.mark.parametrize("has_inputs", [False, True])
 def test_many_rows_start_where_some_of_them_find_fine_parts(

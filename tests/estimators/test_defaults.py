@@ -221,6 +221,7 @@ def test_many_rows_of_several_classes_begin_with_some(
     assert [len(model.data[0]) for model in some] == [45] * (num_classes > 2)
 
 
+@pytest.mark.near_copies("some")
 @pytest.mark.parametrize(
     "seconds, alpha, num_inducing, labels",
     [
@@ -231,7 +232,6 @@ def test_many_rows_of_several_classes_begin_with_some(
     ],
     ids=["some", "several", "mix", "two"],
 )
-@pytest.mark.near_copies("some", "two")
 def test_no_stage_begins_after_the_end(
     seconds: float,
     alpha: Any,
@@ -350,6 +350,7 @@ def test_cross_validation_compiles_once(kind: Any, y: Any, compiled: list[Any]) 
     assert len(compiled) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, change, y",
     [
@@ -379,6 +380,7 @@ def test_what_is_compiled_anew(
     assert len(compiled) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [10, chunks.CHUNK_ELEMENTS])
 @pytest.mark.near_copies
 def test_several_powers_compile_once(

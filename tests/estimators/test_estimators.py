@@ -148,6 +148,12 @@ REFITS: dict[str, Any] = {
 }
 
 
+@pytest.mark.near_copies(
+    "KeyboardInterrupt-regressor",
+    "ValueError-separate",
+    "ValueError-classifier",
+    "*-encoder",
+)
 @pytest.mark.parametrize("name", REFITS)
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_a_fit_that_fails_leaves_the_one_before(
@@ -444,6 +450,7 @@ def test_points_of_many_rows_are_chosen_from_some(
     assert_allclose(np.sort(Z, axis=0), np.sort(some, axis=0), rtol=1e-12)
 
 
+@pytest.mark.near_copies("rbf")
 @pytest.mark.parametrize(
     "settings",
     [

@@ -33,6 +33,7 @@ lik = gpflow.likelihoods
 pytestmark = pytest.mark.usefixtures("no_training")
 
 
+@pytest.mark.near_copies("csr*")
 @pytest.mark.parametrize("make", [scipy.sparse.csr_matrix, scipy.sparse.coo_array])
 def test_sparse_inputs_are_those_that_they_stand_for(make: Any) -> None:
     dense = np.where(RNG.uniform(size=(60, 3)) < 0.5, 0.0, RNG.normal(size=(60, 3)))
@@ -53,8 +54,8 @@ TARGETS: dict[str, Any] = {
 }
 
 
+@pytest.mark.near_copies("Poisson")
 @pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.near_copies("Gamma", "Poisson", "Ordinal")
 def test_targets_with_a_narrower_support_are_not_standardised(name: str) -> None:
     likelihood, y = TARGETS[name]
     model = PEPRegressor(likelihood=likelihood, **SMALL).fit(X, y)
@@ -103,6 +104,7 @@ def test_noise_by_a_second_latent_function(tmp_path: Path) -> None:
         saved(model, tmp_path)
 
 
+@pytest.mark.near_copies("float32")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_single_precision(dtype: Any) -> None:
     with gpflow.config.as_context(gpflow.config.Config(float=np.float32, jitter=1e-4)):

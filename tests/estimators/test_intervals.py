@@ -62,6 +62,7 @@ def test_folds_are_trained_without_the_row(fitted: PEPRegressor) -> None:
     assert_allclose(folds(fitted, 0.7), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.near_copies("0.5")
 def test_all_forms_have_them(fitted: PEPRegressor, tmp_path: Any) -> None:
     expected = folds(fitted, 0.8)
@@ -89,6 +90,7 @@ def test_copies_are_in_one_fold() -> None:
     assert_allclose(scores, targets)
 
 
+@pytest.mark.near_copies("settings[01]*")
 @pytest.mark.parametrize(
     "settings, arguments, message",
     [

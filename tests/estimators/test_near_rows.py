@@ -140,6 +140,7 @@ def test_near_labels_are_known_where_that_pays(labels: PEPClassifier) -> None:
     assert few.near_rows_ == 0  # below LEAST_ROWS
 
 
+@pytest.mark.slow
 def test_probabilities_are_mixed(labels: PEPClassifier) -> None:
     scaled = labels.input_scaler_.transform(NEW)
     posterior = labels.posterior_
@@ -178,6 +179,7 @@ def test_all_forms_know_near_labels(labels: PEPClassifier, tmp_path: Path) -> No
     assert_array_equal(of_numpy.far_rows(NEW), labels.far_rows(NEW))
 
 
+@pytest.mark.slow
 def test_of_another_power_tensorflow_predicts(
     labels: PEPClassifier, tmp_path: Path
 ) -> None:

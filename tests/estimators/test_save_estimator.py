@@ -132,6 +132,7 @@ def test_regression(tmp_path: Path) -> None:
 BLURRED = pep.inducing_variables.BlurredInducingPoints(np.eye(2), np.ones(2))
 
 
+@pytest.mark.near_copies("options2*")
 @pytest.mark.parametrize(
     "options, model",
     [
@@ -456,6 +457,7 @@ def test_a_saved_folder_is_as_open_as_any_and_replaces_another(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "other"]
 
 
+@pytest.mark.near_copies("README.md-True", "sub/.hidden-False")
 @pytest.mark.parametrize("earlier", [False, True])
 @pytest.mark.parametrize("name", ["notes.txt", "README.md", "sub/.hidden"])
 def test_files_of_others_are_not_replaced(
@@ -476,6 +478,7 @@ def test_files_of_others_are_not_replaced(
     assert (folder / name).read_text() == "mine"
 
 
+@pytest.mark.near_copies("s3://bucket/model", "None", "place8", "file/below")
 @pytest.mark.parametrize(
     "place",
     [

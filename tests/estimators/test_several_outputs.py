@@ -400,6 +400,7 @@ def test_refused_by_predictions(fitted: PEPRegressor) -> None:
         fitted.score(X, Y[:, :1])
 
 
+@pytest.mark.near_copies("False")
 @pytest.mark.parametrize("separate", [False, True])
 def test_columns_of_y_are_matched_by_name(separate: bool, no_training: None) -> None:
     model: Any = PEPRegressor(**SMALL)

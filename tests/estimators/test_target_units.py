@@ -116,6 +116,7 @@ def test_targets_in_other_units_are_those_of_a_model_of_t(name: str) -> None:
         by_name.predict(ROWS, return_cov=True)
 
 
+@pytest.mark.near_copies("log_normal")
 @pytest.mark.parametrize("name", ["log_normal", "warped"])
 def test_all_forms_have_the_units(name: str, tmp_path: Path) -> None:
     model, _, t, to_y, _ = pair(name)
@@ -123,7 +124,7 @@ def test_all_forms_have_the_units(name: str, tmp_path: Path) -> None:
 
 
 def test_log_normal_of_one_model() -> None:
-    """Its intervals, without standardising, and by an object."""
+    """Its intervals, and without standardising."""
     models = fit("log_normal", Y), fit("gaussian", LOG_Y)
     for calibrate in ("folds", None):
         of_y, of_log = (
@@ -136,7 +137,11 @@ def test_log_normal_of_one_model() -> None:
         by_name.log_densities(X, Y), by_hand.log_densities(X, LOG_Y) - LOG_Y
     )
     assert_allclose(by_name.model_.data[1][:, 0], LOG_Y)
-    # The inner loop of an object finds what is exact by name.
+
+
+@pytest.mark.slow
+def test_log_normal_by_an_object() -> None:
+    """Its inner loop finds what is exact by name."""
     fitted = fit(LogNormal(0.1), Y)
     assert isinstance(fitted.model_, PEP)
     scaled, rows = (fitted.input_scaler_.transform(each) for each in (X, ROWS))

@@ -180,6 +180,7 @@ def num_operations(name: str) -> int:
     return number
 
 
+@pytest.mark.near_copies("PEP-probit", "PEPRegression")
 @pytest.mark.parametrize("name", MOST)
 def test_a_loss_has_few_operations(name: str) -> None:
     gpflow_name, ratio = MOST[name]

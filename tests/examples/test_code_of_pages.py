@@ -180,6 +180,12 @@ def _run_in(
         check_printed(shown, printed)
 
 
+@pytest.mark.near_copies(
+    "README.md",
+    "docs/estimators.rst",
+    "docs/index.rst",
+    "docs/inducing.rst",
+)
 @pytest.mark.filterwarnings("error:::gpflow_pep")
 @pytest.mark.parametrize(
     "page",

@@ -33,6 +33,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
         run(["nothing"])
 
 
+@pytest.mark.near_copies("compare", "regression", "byt17", "minibatch", "quality")
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - OTHERS))
 def test_help_shows_what_the_example_does(
     name: str, capsys: pytest.CaptureFixture[str]

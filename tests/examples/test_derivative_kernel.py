@@ -44,6 +44,7 @@ def _by_differences(base: Any, x: Any, i: int, x2: Any, j: int) -> Any:
     return total / (2.0 * STEP) ** ((i > 0) + (j > 0))
 
 
+@pytest.mark.near_copies("SquaredExponential", "active")
 @pytest.mark.parametrize("name", BASES)
 def test_covariances_equal_finite_differences(name: str) -> None:
     base = BASES[name]
@@ -62,6 +63,7 @@ def test_covariances_equal_finite_differences(name: str) -> None:
     assert_close(kernel(rows.reshape(4, 4, 4))[1], K[4:8, 4:8], rtol=1e-12, scale=1.0)
 
 
+@pytest.mark.near_copies("SquaredExponential")
 @pytest.mark.parametrize(
     "name", ["SquaredExponential", "RationalQuadratic", "Matern52"]
 )

@@ -104,6 +104,7 @@ def test_what_is_recognised(folder: Path, file: str) -> None:
         assert text in warning
 
 
+@pytest.mark.slow
 @pytest.mark.near_copies("wind.csv")
 @pytest.mark.parametrize("file", TABLES)
 def test_compared_and_predicted(folder: Path, tmp_path: Path, file: str) -> None:

@@ -49,6 +49,7 @@ def texts(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.glob("*.txt")}
 
 
+@pytest.mark.near_copies("byt17")
 @pytest.mark.parametrize("name", TABLES)
 def test_what_a_page_shows_follows_from_its_table(
     name: str, tmp_path: Path, no_pictures: None

@@ -132,6 +132,7 @@ def test_several_processes_and_the_time(tmp_path: Path) -> None:
     assert list(table["split"]) == list(range(5))
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
     """What had ended before is kept."""
 

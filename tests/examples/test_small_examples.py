@@ -289,6 +289,7 @@ def _log_evidence(
     )
 
 
+@pytest.mark.near_copies("labels")
 @pytest.mark.parametrize(
     "likelihood, targets",
     [

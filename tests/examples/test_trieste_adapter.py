@@ -42,6 +42,7 @@ def labels() -> PEPModel:
     return PEPModel(model, num_features=64)
 
 
+@pytest.mark.near_copies("labels")
 @pytest.mark.parametrize("make", [regression, labels])
 def test_predictions_are_those_of_the_model(make: Callable[[], PEPModel]) -> None:
     adapter = make()

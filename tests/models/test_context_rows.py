@@ -151,6 +151,7 @@ class TestNeighbours:
 
 @kinds
 class TestBoth:
+    @pytest.mark.near_copies("near")
     def test_chunks_change_nothing(self, case: Case, options: dict[str, Any]) -> None:
         Xnew = np.vstack([XNEW, XNEW + 0.1, XNEW - 0.1])
         actual, expected = (
@@ -159,6 +160,7 @@ class TestBoth:
         )
         assert_all_close(actual, expected, rtol=1e-10)
 
+    @pytest.mark.near_copies("tensor-near")
     @pytest.mark.parametrize(
         "cache",
         [
@@ -226,6 +228,7 @@ class TestBoth:
         for one in (predict, tf.function(lambda Xnew: predict(Xnew))):
             assert_all_close(one(XNEW), expected)
 
+    @pytest.mark.near_copies("False-near")
     @pytest.mark.parametrize(
         "compiled", [False, pytest.param(True, marks=pytest.mark.slow)]
     )
@@ -325,6 +328,7 @@ REFUSED = {
 test_refused = refusals(REFUSED)
 
 
+@pytest.mark.slow
 def test_refused_in_graphs() -> None:
     model = _of_blocks()
     spec = [tf.TensorSpec([None, 2], tf.float64), tf.TensorSpec([None], tf.int64)]
@@ -378,6 +382,7 @@ def _given_near(model: pep.PEP, m: int, alpha: float) -> Array:
     return np.array(moments)
 
 
+@pytest.mark.near_copies("0.0", "0.5")
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 0.3, 0.5, 1.0])
 def test_equation(alpha: float) -> None:
     model = _of_labels(alpha)
@@ -418,6 +423,7 @@ def test_density_of_rows_with_gaussian_noise() -> None:
         np.testing.assert_allclose(value, expected, rtol=1e-8)
 
 
+@pytest.mark.near_copies("True")
 @pytest.mark.parametrize("labels", [False, True])
 def test_gradient(labels: bool) -> None:
     """Exact with Gaussian noise; with sites, but for what those before the last sweep

@@ -432,7 +432,7 @@ def test_what_is_refused() -> None:
         _log_z(model)
 
 
-@pytest.mark.near_copies("missing0-0.5", "missing1-0.0", "missing1-1.0")
+@pytest.mark.near_copies("missing0-0.5", "missing1-0.0")
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("missing", [[(0, 0), (0, 1)], [(0, 0), (3, 1), (4, 0)]])
 def test_targets_that_are_missing_are_not_remembered(

@@ -132,6 +132,7 @@ class TestGaussianNoise:
         assert_all_close(closed.impute_f(), (mean, variance), rtol=1e-8)
         assert_all_close(closed.impute_y(), (mean, variance + NOISE), rtol=1e-8)
 
+    @pytest.mark.slow
     @pytest.mark.near_copies("0.5")
     def test_row_sites_are_the_closed_form(self, alpha: float) -> None:
         both = converged("Gaussian", alpha), regression(alpha=alpha)
@@ -159,7 +160,7 @@ class TestGaussianNoise:
                 assert_close(log_z(each), expected, rtol=1e-6)
 
 
-@pytest.mark.near_copies("0.5-four", "1.0-Gaussian")
+@pytest.mark.near_copies("0.5-four")
 @pytest.mark.parametrize("kind", ["Gaussian", "four"])
 @pytest.mark.parametrize("alpha", [0.5, 1.0])
 def test_energy_written_out(kind: str, alpha: float) -> None:
@@ -514,4 +515,5 @@ REFUSED = {
         regression().fitc_log_marginal_likelihood()
     ),
 }
-test_refusals = refusals(REFUSED)
+#: All but one that needs converged sites first.
+test_refusals = pytest.mark.near_copies("[!g]*", "given: got a *")(refusals(REFUSED))

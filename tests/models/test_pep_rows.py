@@ -122,6 +122,7 @@ def test_a_function_compiled_for_other_rows_or_powers_stops() -> None:
         assert_close(_compiled(model)(), _model().training_loss())
 
 
+@pytest.mark.slow
 def test_data_in_variables_are_assigned() -> None:
     data = _first()
     model = _model(data=data)
@@ -432,7 +433,7 @@ def assert_unknown(model: pep.PEP, result: str) -> None:
     assert not model.last_inference.converged
 
 
-@pytest.mark.near_copies("training", "predictions")
+@pytest.mark.near_copies("predictions")
 @pytest.mark.parametrize("result", RESULTS)
 def test_a_rate_far_from_inducing_inputs_warns_that_log_z_is_unknown(
     result: str,

@@ -57,7 +57,7 @@ def loss_of(model):
     return lambda: model.training_loss(*data)
 
 
-@pytest.mark.near_copies("regression-*", "classes-True", "tied-True")
+@pytest.mark.near_copies("regression-*", "classes-False", "tied-True")
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("make", [regression, classes, tied])
 def test_a_trial_without_a_factor_is_infinite_and_flat(make, compiled):

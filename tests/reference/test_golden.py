@@ -120,6 +120,7 @@ KINDS: dict[str, tuple[str, Callable[..., Any], Callable[[], Any], float]] = {
 }
 
 
+@pytest.mark.near_copies("plain probit-0.5*")
 @pytest.mark.parametrize(
     "kind, alpha, expected",
     [
@@ -152,6 +153,7 @@ def test_sites(kind: str, alpha: float, expected: float) -> None:
             _assert_golden(1.0 / tau, 3.2030877083, tolerance)
 
 
+@pytest.mark.slow
 @pytest.mark.near_copies("0.5-*")
 @pytest.mark.parametrize(
     "alpha, expected",

@@ -86,6 +86,7 @@ MIXTURES = {
 }
 
 
+@pytest.mark.near_copies("two")
 @pytest.mark.parametrize("name", MIXTURES)
 def test_moments_densities_and_quantiles_are_those_of_the_sum(name: str) -> None:
     mixed = MIXTURES[name]()
@@ -145,6 +146,7 @@ def test_the_default_trains_by_maximise() -> None:
         assert_allclose(one.training_loss(), other.training_loss(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_alphas_are_trained_and_mixed() -> None:
     model = regression(0.3)
     before = {k: v.numpy() for k, v in gpflow.utilities.parameter_dict(model).items()}

@@ -156,6 +156,7 @@ def test_more_near_rows_where_others_gain(kernel: type, D: int, expected: int) -
     assert mixed.near[1].number == expected
 
 
+@pytest.mark.slow
 def test_near_rows_are_mixed_where_they_help() -> None:
     models = [wavy(alpha) for alpha in (0.0, 1.0)]
     before, (X, Y), (Xtest, Ytest) = Ensemble(models), other_rows(7), other_rows(2)

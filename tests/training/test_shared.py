@@ -97,8 +97,8 @@ def test_missing_targets_have_a_loss_of_their_own() -> None:
 MAKES = {f.__name__: f for f in (regression, exact, in_chunks)} | {"binary": binary}
 
 
+@pytest.mark.near_copies("binary")
 @pytest.mark.parametrize("name", [*MAKES, "several"])
-@pytest.mark.near_copies("binary", "exact")
 def test_models_end_as_by_themselves_with_one_compilation(name: str) -> None:
     make = {**MAKES, "several": several}[name]
     losses = shared_losses(make)

@@ -96,11 +96,11 @@ def exact(kernel: gpflow.kernels.Kernel) -> gpflow.models.SGPR:
     return gpflow.models.SGPR((X, Y), kernel, X[:4].copy(), noise_variance=0.3)
 
 
+@pytest.mark.near_copies("APEP-True", "ARPEP-optimiser")
 @pytest.mark.parametrize(
     "way", [1.0, _NATURAL, True], ids=["number", "optimiser", "True"]
 )
 @pytest.mark.parametrize("name", ["SVGP", "ARPEP", "APEP"])
-@pytest.mark.near_copies("SVGP-number", "ARPEP-optimiser", "APEP-True")
 def test_natural_gradients_and_optimiser(name: str, way: Any) -> None:
     """One step of length 1 on all rows is the optimum where the likelihood is
     Gaussian.

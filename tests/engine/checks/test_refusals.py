@@ -97,6 +97,7 @@ def test_hyperparameters_that_ran_off_are_an_error_that_says_what_to_try() -> No
         model.training_loss()
 
 
+@pytest.mark.near_copies("ARPEP")
 @pytest.mark.parametrize("model_class", MODELS.values(), ids=MODELS)
 def test_nan_in_a_parameter_is_named(model_class: Any) -> None:
     model = cases.tied(model_class)()
@@ -159,6 +160,7 @@ ACCEPTED: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.near_copies("regression-*", "point-changes[235]")
 @pytest.mark.parametrize("entry, changes", ACCEPTED)
 def test_accepted(entry: Any, changes: dict[str, Any]) -> None:
     model = entry(**changes)

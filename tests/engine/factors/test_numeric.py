@@ -103,6 +103,7 @@ def test_equals_adaptive_integration(likelihood: Any, tolerance: float) -> None:
     assert np.max(np.abs(actual - expected) / (1.0 + np.abs(expected))) < tolerance
 
 
+@pytest.mark.near_copies("likelihood1*")
 @pytest.mark.parametrize("likelihood, rtol", [(Laplace(), 1e-2), (Cauchy(0.5), 1e-6)])
 def test_derivatives_in_a_parameter_and_the_moments(
     likelihood: Any, rtol: float
@@ -140,6 +141,7 @@ def test_what_is_not_resolved_is_said(compiled: bool) -> None:
         rule(OwnPoisson(), *rows, 0.0)
 
 
+@pytest.mark.near_copies("0.001*")
 @pytest.mark.parametrize(
     "half_width, outside", [(0.1, -30.0), (1e-3, -30.0), (2.0, -3.0)]
 )

@@ -39,8 +39,13 @@ def names(*slow: str) -> Any:
 
 #: An integral over two functions takes as long as all others together.
 LONG = "MultiLatentTFPConditional"
-all_names = names(LONG)
 each_name = names(LONG, *LIKE_ANOTHER)
+#: One of each way to integrate, where all likelihoods have the same test of values.
+WAYS = ("Gaussian", "Bernoulli 1", "Bernoulli logit", "Poisson 3", "Beta", "StudentT")
+WAYS += ("Ordinal middle", "MultiClass", "Softmax", "SwitchedLikelihood", "Tobit low")
+WAYS += ("HeteroskedasticTFPConditional", "NegativeBinomial 3", "Bin middle")
+WAYS += ("NoisyLabelBernoulli step",)
+one_of_each_way = pytest.mark.near_copies(*WAYS)
 MODERATE = {"means": (-1.2, 0.3, 2.0), "variances": (0.05, 0.8)}
 #: GPflow's own rules: closed forms, or 20 Gauss-Hermite points, which hardly resolve
 #: the narrow.
@@ -71,7 +76,7 @@ def _relative_error(actual: Any, expected: Any) -> float:
     return float(np.max(np.abs(actual - expected) / (1.0 + np.abs(expected))))
 
 
-@all_names
+@each_name
 def test_equals_adaptive_integration(name: str) -> None:
     case = CASES[name]
     rows = grid(case, variances=(1e-6, 0.3, 100.0, 1e6))
@@ -128,6 +133,7 @@ def test_closed_form_limit_and_sign() -> None:
         )
 
 
+@one_of_each_way
 @each_name
 def test_equals_gpflow_at_both_ends(name: str) -> None:
     """The methods of our own likelihoods are these integrals, in any number
@@ -160,6 +166,7 @@ def test_equals_gpflow_at_both_ends(name: str) -> None:
             assert_close(tf.reshape(actual, [-1]), expected, rtol=1e-12)
 
 
+@one_of_each_way
 @each_name
 def test_derivatives_equal_finite_differences(name: str) -> None:
     """First and second ones in means and variances by tapes, and those in
@@ -243,6 +250,7 @@ def test_derivatives_in_parameters_come_with_those_in_moments(name: str) -> None
     assert_all_close(by_parameters[:-1], expected, rtol=1e-10)
 
 
+@one_of_each_way
 @names(*LIKE_ANOTHER)
 def test_gradients_in_parameters_equal_finite_differences(name: str) -> None:
     case = CASES[name]
@@ -260,7 +268,8 @@ def test_gradients_in_parameters_equal_finite_differences(name: str) -> None:
     assert_gradients(total, likelihood.trainable_variables, rtol=5e-6, scale=1.0)
 
 
-@all_names
+@pytest.mark.near_copies("float64-*", *(f"float32-{name}" for name in WAYS))
+@each_name
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_everything_is_finite_on_an_extreme_grid(name: str, dtype: Any) -> None:
     case = CASES[name]
@@ -277,6 +286,7 @@ def test_everything_is_finite_on_an_extreme_grid(name: str, dtype: Any) -> None:
         assert not bad.any(), f"{field}: {[part[bad][:3] for part in rows]}"
 
 
+@one_of_each_way
 @each_name
 def test_float32_is_near_float64(name: str) -> None:
     rows = grid(CASES[name], **MODERATE)
@@ -396,6 +406,7 @@ def test_a_factor_of_ones_own_class_is_used_and_asked_for() -> None:
         log_power_expectation(type("_Unknown", (), {})(), one, one, one, one, 0.5)
 
 
+@one_of_each_way
 @names(*LIKE_ANOTHER)
 def test_without_variance_the_integral_is_the_density(name: str) -> None:
     case = CASES[name]

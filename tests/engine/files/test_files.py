@@ -155,6 +155,7 @@ def test_a_writable_folder_in_one_that_is_not(tmp_path: Path, monkeypatch: Any) 
 CALLS = ("rename", "replace", "mkdir", "rmdir", "unlink")
 
 
+@pytest.mark.near_copies("False-*", "True-False")
 @pytest.mark.parametrize("killed", [True, False])
 @pytest.mark.parametrize("volume", [True, False])
 def test_whichever_call_is_the_last(

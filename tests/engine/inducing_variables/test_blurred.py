@@ -80,6 +80,7 @@ def _nodes(centre: Array, covariance: Array, count: int = 22) -> tuple[Array, Ar
     return places, np.outer(weight, weight).ravel()
 
 
+@pytest.mark.near_copies("full-*", "*-ARD")
 @every_kernel
 @every_covariance
 def test_equal_averages_by_quadrature(make_kernel: Any, covariance: Array) -> None:
@@ -260,6 +261,7 @@ every_model = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_model
 @pytest.mark.near_copies
 def test_trained_copied_and_saved(

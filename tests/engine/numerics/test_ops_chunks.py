@@ -136,6 +136,7 @@ def test_derivatives_do_not_depend_on_chunks(
     assert_all_close(function(chunk_size, keep), terms.derivatives(), rtol=1e-12)
 
 
+@pytest.mark.near_copies("watched")
 @pytest.mark.parametrize("late", [False, True], ids=["watched", "made trainable later"])
 def test_variables_that_are_not_trainable(late: bool, rng: np.random.Generator) -> None:
     """A custom gradient overlooks them, and a graph keeps what it found."""

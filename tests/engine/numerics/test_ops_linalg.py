@@ -43,6 +43,7 @@ def _check_same(actual: Any, expected: Any, of_lower: int | None = None) -> None
         assert_close(one, other, rtol=1e-12 if place else 1e-13)
 
 
+@pytest.mark.near_copies("1", "7", "160")
 @pytest.mark.parametrize("size", SIZES)
 def test_products(size: int, rng: np.random.Generator) -> None:
     """With XLA too, and in graphs of unknown sizes; weights of either sign."""

@@ -43,7 +43,7 @@ MODELS: dict[str, Callable[[], pep.PEP]] = {
 }
 
 
-@pytest.mark.near_copies("classes-True", "labels-*", "chunks-False")
+@pytest.mark.near_copies("labels-*", "classes-True")
 @pytest.mark.parametrize("watched", [False, True])
 @pytest.mark.parametrize("name", MODELS)
 def test_no_tape_records_the_inner_loop(

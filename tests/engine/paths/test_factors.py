@@ -85,6 +85,9 @@ def covariance(kernel: kernels.Kernel, X: Array, num_features: int, seed: int) -
     return np.asarray(phi @ phi.T * np.mean(np.cos(angles), axis=-1))
 
 
+@pytest.mark.near_copies(
+    "SquaredExponential", "Matern32", "Periodic", "Coregion", "Cosine"
+)
 @pytest.mark.parametrize("name", [*RANDOM, *EXACT])
 def test_error_falls_with_the_root_of_the_number_of_features(name: str) -> None:
     kernel = {**RANDOM, **EXACT}[name]()

@@ -176,6 +176,7 @@ def test_second_derivatives(paths: Paths) -> None:
     assert_gradients(slopes, [x], step=1e-4, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.near_copies("True")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:

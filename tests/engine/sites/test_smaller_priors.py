@@ -70,6 +70,7 @@ def test_the_bound_is_at_its_only_optimum() -> None:
     assert max(slopes) < 1e-5
 
 
+@pytest.mark.slow
 @each_rate
 @pytest.mark.near_copies("Exponential")
 def test_all_rates_converge(kind: type) -> None:
@@ -102,6 +103,7 @@ def test_gradients_equal_finite_differences() -> None:
     helpers.assert_gradients(lambda: both()[0], variables, actual, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha", [0.0, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_log_z_that_no_float_can_state(alpha: float) -> None:
     """Rows far from inducing inputs expect e^5000 counts; a larger power is advised."""

@@ -78,6 +78,7 @@ def test_no_rule_is_forgotten() -> None:
     assert set(starts.__all__) - NO_RULES <= set(ALL)
 
 
+@pytest.mark.near_copies("greedy_variance", "kmeans", "blurred")
 @every_rule
 def test_from_one_to_all(select: Callable[..., Any]) -> None:
     """The same seed makes the same choice."""
@@ -91,6 +92,7 @@ def test_from_one_to_all(select: Callable[..., Any]) -> None:
         assert np.isfinite(model.pep_log_marginal_likelihood())
 
 
+@pytest.mark.near_copies("greedy_variance")
 @every_rule_by_rows
 def test_all_rows_once_and_fewer_come_first(select: Callable[..., Any]) -> None:
     assert sorted(_places(_points(select(X, N, 0)))) == list(range(N))
@@ -199,8 +201,8 @@ def _assert_largest_first(Z: Array, X: Array, kernel: Any, added: float) -> None
         assert d[place] >= d.max() - 1e-9
 
 
+@pytest.mark.near_copies("11")
 @pytest.mark.parametrize("pool", [2**22, 40, 11, 1])
-@pytest.mark.near_copies("4194304", "11")
 def test_largest_residual_variance_first(
     pool: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +310,7 @@ def test_regression_is_in_closed_form(covariances: Any) -> None:
 STEP = pep.likelihoods.NoisyLabelBernoulli(0.05, link="step")
 
 
+@pytest.mark.near_copies("likelihood1")
 @pytest.mark.parametrize("likelihood", [Bernoulli(), STEP, Poisson()])
 def test_other_likelihoods(likelihood: gpflow.likelihoods.Likelihood) -> None:
     options = {"likelihood": likelihood, "alpha": 0.5, "max_sweeps": 300}
