@@ -89,6 +89,23 @@ def test_equals_adaptive_integration(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["Bernoulli 0", "Bernoulli 1"])
+def test_one_power_of_all_rows(name: str) -> None:
+    """The probit has another equation then, with derivatives of its own."""
+    likelihood = CASES[name].create()
+    for alpha in ALPHAS:
+        rows = grid(CASES[name], alphas=(alpha,))
+        X, mean, variance, Y, powers = rows.arguments()
+        found = []
+        for power in (tf.constant(alpha, tf.float64), powers):
+            with tf.GradientTape() as tape:
+                tape.watch([mean, variance])
+                ell = log_power_expectation(likelihood, X, mean, variance, Y, power)
+            found.append([ell, *tape.gradient(ell, [mean, variance])])
+        for of_all, of_each in zip(*found):
+            assert_allclose(of_all, of_each, rtol=1e-8, atol=1e-8)
+
+
 def test_no_likelihood_is_forgotten() -> None:
     """`PerOutput` has each target by the likelihood of its output."""
     tested = {type(case.create()) for case in CASES.values()} | {
