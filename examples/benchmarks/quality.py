@@ -290,13 +290,13 @@ def lines(fronts: pd.DataFrame) -> Iterator[str]:
         yield f"{name}, {title}"
         yield (
             f"{'seconds':>8}  {'others':34}{'':>8} "
-            f" {'gpflow_pep':38}{'':>8}{'difference':>12}"
+            f" {'gpflow_pep':44}{'':>8}{'difference':>12}"
         )
         for row in rows.itertuples():
             others, ours = (f"{value:.4f}" for value in (row.others, row.ours))
             line = (
                 f"{row.seconds:8g}  {row.others_run:34}{others:>8} "
-                f" {row.ours_run:38}{ours:>8}"
+                f" {row.ours_run:44}{ours:>8}"
             )
             yield (
                 (line + f"{row.difference:+12.4f}")
