@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import sys
 import time
 import zlib
@@ -52,6 +53,8 @@ ONE_THREAD = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
 )
+#: The folders of a file in the text of an error, which belong to one machine.
+FOLDERS = re.compile(r"(?<![\w.])(?:/[\w.+-]+)+/(?=[\w.+-])")
 #: Without a terminal a line says how far the run is, after as many seconds.
 REPORT_EVERY = 60.0
 
@@ -184,7 +187,8 @@ def _evaluate(evaluate: Evaluate, cell: Cell) -> tuple[Cell, dict[str, Any]]:
             else [dict(row) for row in outcome]
         )
     except Exception as caught:
-        error = f"{type(caught).__name__}: {' '.join(str(caught).split())[:500]}"
+        text = FOLDERS.sub("", " ".join(str(caught).split()))
+        error = f"{type(caught).__name__}: {text[:500]}"
     return cell, {
         "rows": rows,
         "error": error,

@@ -109,11 +109,11 @@ def test_errors_are_rows(tmp_path: Path) -> None:
     def evaluate(cell: Any) -> list[dict[str, float]]:
         calls.append(cell.split)
         if cell.split == 1 and calls.count(1) == 1:
-            raise ValueError("X has\nNaN")
+            raise ValueError("X has\nNaN in /home/user/tables/t.csv")
         return [{"place": 0.0}, {"place": 1.0}]
 
     table = runner.run(cells(2), evaluate, tmp_path)
-    assert list(table["error"]) == ["", "", "ValueError: X has NaN"]
+    assert list(table["error"]) == ["", "", "ValueError: X has NaN in t.csv"]
     assert list(runner.read(tmp_path / runner.TABLE)["place"]) == [0.0, 1.0]
     runner.run(cells(2), evaluate, tmp_path)
     assert calls == [0, 1]

@@ -515,5 +515,5 @@ REFUSED = {
         regression().fitc_log_marginal_likelihood()
     ),
 }
-#: All but one that needs converged sites first.
+#: Of those that need converged sites, which take long, one stays fast.
 test_refusals = pytest.mark.near_copies("[!g]*", "given: got a *")(refusals(REFUSED))
