@@ -552,13 +552,14 @@ def predict(
         frame = read_table(data, **reading)
         _check_output(out, data)
         version = version_of(model)
-    from ..tables.encodings import check_names
+    from ..tables.encodings import check_names, check_new_names
     from .predicting import as_cells, predict_table
 
     with _warnings_as_lines(Console(stderr=True)), _bad_input():
         loaded, frame = _load_for(model, data, frame, reading)
         check_names("--keep", kept_columns, frame.columns, "columns of DATA")
         predictions = predict_table(loaded, frame)
+        check_new_names("--keep", kept_columns, ["row", *predictions.columns])
         for place, name in enumerate(kept_columns):
             predictions.insert(place, name, frame[name].to_numpy())
     text = as_cells(predictions).to_csv(index_label="row")

@@ -49,11 +49,13 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
         the class of the largest function, except for one label in 1000.
         "noisy_multiclass" allows three wrong labels in 100. "ordinal" is for classes
         with an order (:class:`~gpflow_pep.likelihoods.Ordinal`). A GPflow likelihood of
-        the classes 0 to C - 1, in the order of ``classes_``, is copied. "auto" selects
-        "bernoulli" for two classes and "softmax" for more.
-    :param order: All labels from the lowest to the highest, for "ordinal"; ``classes_``
-        then has this order. None orders numbers (also numbers in text) by value, and
-        recognises grades such as "low", "medium", "high"; other words raise an error.
+        the classes 0 to C - 1 is copied; its classes are those of ``classes_``, or of
+        ``order_`` if it is ordinal. "auto" selects "bernoulli" for two classes and
+        "softmax" for more.
+    :param order: All labels from the lowest to the highest, for "ordinal". None orders
+        numbers (also numbers in text) by value, and recognises grades such as "low",
+        "medium", "high"; other words raise an error. ``order_`` is the order that the
+        model has; ``classes_`` is sorted, as scikit-learn's metrics expect.
     :param near_rows: Whether predictions of two classes may use the 20 nearest training
         rows. With 1000 rows or more, if near rows have similar errors, "auto" trains a
         second model with its own kernel to predict from near rows alone. It is mixed
@@ -138,6 +140,9 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
                 "Use likelihood='ordinal' for ratings, and PEPRegressor for"
                 " measurements."
             )
+            if kind == "unknown":
+                got += f", an array of {np.asarray(y).dtype}"
+                remedy = "Convert it: y.astype(int) for numbers, y.astype(bool)."
             raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -145,21 +150,18 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             raise refusal("y", got, "two or more", "Add rows of another class.")
         Y = numbers[:, None].astype(default_float())
         given = X
-        settings = self._settings(order=None, num_classes=len(self.classes_))
+        order = self._places_in_order()
+        settings = self._settings(order=order, num_classes=len(self.classes_))
         is_one_model = bool(settings_of_one_model(settings))
         X, Y = self._known_rows(X, Y, is_one_model)
-        places = self._places_in_order()
-        if places is not None:
-            self.classes_ = self.classes_[places]
-            Y = np.argsort(places)[Y.astype(int)].astype(Y.dtype)
         kind = self.single_model
         before = self._last_model()
         self.mixture_ = fit_classes(kind, settings, self.classes_, X, Y, before)
         return given
 
-    def _places_in_order(self) -> AnyNDArray | None:
-        """Return the places of the sorted labels in their order; None if they stay as
-        they are.
+    def _places_in_order(self) -> tuple[int, ...] | None:
+        """Return the places of the sorted labels from the lowest to the highest; None
+        if the likelihood has no order, or the order of the sorted labels.
         """
         if not _are_in_order(self.likelihood):
             if self.order is not None:
@@ -169,9 +171,11 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
                 raise refusal("order", got, expected, remedy)
             return None
         if self.order is not None:
-            return places_in(self.order, self.classes_)
+            return tuple(places_in(self.order, self.classes_).tolist())
         places = order_of_labels(self.classes_)
-        if places is None and self.likelihood == "ordinal":
+        if places is not None:
+            return tuple(places.tolist())
+        if self.likelihood == "ordinal":
             words = ", ".join(map(repr, self.classes_.tolist()))
             remedy = "Pass order=[...], all labels from the lowest to the highest."
             raise refusal(
@@ -180,7 +184,17 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
                 "labels in a known order",
                 remedy,
             )
-        return places
+        return None
+
+    @property
+    def order_(self) -> AnyNDArray | None:
+        """The labels from the lowest to the highest, [C], if the likelihood is ordinal;
+        otherwise None.
+        """
+        if not _are_in_order(self.likelihood):
+            return None
+        order = self.mixture_.settings.order
+        return self.classes_ if order is None else self.classes_[list(order)]
 
     def predict(self, X: Any) -> AnyNDArray:
         """Predict the most probable class of each row.
@@ -240,9 +254,7 @@ def log_of_labels(probability: AnyNDArray, classes: AnyNDArray, y: Any) -> AnyND
     refuse_missing(y, "label")
     y = column_or_1d(y)
     check_consistent_length(probability, y)
-    order = np.argsort(classes)  # grades in text are sorted by value
-    places = np.minimum(np.searchsorted(classes, y, sorter=order), len(classes) - 1)
-    place = order[places]
+    place = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
     if not np.array_equal(classes[place], y):
         got = f"labels that are not among {as_code(list(classes))}"
         raise refusal("y", got, "these classes", "Leave out rows of other classes.")

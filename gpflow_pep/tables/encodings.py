@@ -308,6 +308,16 @@ def check_names(
         raise refusal(argument, listed(unknown), expected, remedy)
 
 
+def check_new_names(argument: str, names: Iterable[str], taken: Iterable[str]) -> None:
+    """Refuse names of columns that a table has already."""
+    taken = list(taken)
+    both = [name for name in names if name in taken]
+    if both:
+        expected = f"names other than {listed(taken)}, the columns of the predictions"
+        remedy = "Rename the columns in DATA, or leave them out."
+        raise refusal(argument, listed(both), expected, remedy)
+
+
 def listed(names: Any) -> str:
     """List names for a message: the first eight, and the number of others."""
     return first_of([repr(str(name)) for name in names])

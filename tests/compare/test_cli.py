@@ -173,7 +173,11 @@ NO_DEVICE = pytest.mark.skipif(
             2,
             "--keep: got 'price', expected columns of DATA among '",
         ),
-        ("{out}/scorer rows.csv --out p.csv --keep mean", 2, "already"),
+        (
+            "{out}/scorer rows.csv --out p.csv --keep mean,row,time",
+            2,
+            "--keep: got 'mean', 'row', expected names other than 'row', 'mean', ",
+        ),
         (
             "{out}/model rows.csv --out none/p.csv",
             2,
@@ -231,7 +235,7 @@ def test_predictions_that_cannot_be_made(
     code: int,
     message: str,
 ) -> None:
-    read_table(from_csv.data).assign(mean=1.0).to_csv(
+    read_table(from_csv.data).assign(mean=1.0, row=2.0).to_csv(
         tmp_path / "rows.csv", index=False
     )
     (tmp_path / "link.csv").hardlink_to(tmp_path / "rows.csv")

@@ -256,8 +256,8 @@ def test_settings_that_all_models_take(
     if inputs is not None:
         assert {part.inputs for part in parts} == {inputs}
     assert ", all models with " in fitted.summary().splitlines()[0]
-    order = settings.get("order", ["high", "low", "medium"])
-    assert fitted.classes_.tolist() == order
+    assert fitted.classes_.tolist() == ["high", "low", "medium"]
+    assert np.array_equal(fitted.order_, settings.get("order"))
     assert fitted.score(X, WORDS) > 0.6
     assert_allclose(fitted.predict_proba(XNEW).sum(axis=1), 1.0)
 
@@ -520,7 +520,7 @@ def test_words_need_an_order_for_the_ordinal_likelihood() -> None:
     with pytest.raises(ValueError, match=r"the words 'admitted', .*Pass order=\[...\]"):
         PEPClassifier(**options).fit(x, labels)
     model = PEPClassifier(order=words, **options).fit(x, labels)
-    assert list(model.classes_) == words
+    assert list(model.order_) == words and list(model.classes_) == sorted(words)
     assert list(model.predict(x[[0, 15, 29]])) == words
     with pytest.raises(ValueError, match=r"order: got 'stable', 'worse' without 'adm"):
         PEPClassifier(order=words[:2], **options).fit(x, labels)

@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import get_scorer
 
 from gpflow_pep.estimators import PEPClassifier, PEPRegressor
 from gpflow_pep.estimators.separate import SeparateRegressors
@@ -112,14 +113,38 @@ def test_grades_are_in_the_order_of_their_values(no_training: None) -> None:
     words = grades.astype(str)
     small = {**SMALL, "likelihood": "ordinal", "num_inducing": 5}
     fitted = [PEPClassifier(**small).fit(rows, y) for y in (grades, words)]
-    assert list(fitted[1].classes_) == [str(grade) for grade in range(1, 13)]
-    assert_allclose(*(one.predict_proba(rows) for one in fitted), rtol=1e-9)
+    assert list(fitted[1].order_) == [str(grade) for grade in range(1, 13)]
+    assert list(fitted[1].classes_) == sorted(words[::2])
+    numbers, texts = (one.predict_proba(rows) for one in fitted)
+    in_order = np.argsort(fitted[1].classes_.astype(int))
+    assert_allclose(texts[:, in_order], numbers, rtol=1e-9)
     assert_allclose(
         fitted[1].log_score(rows, words), fitted[0].log_score(rows, grades), rtol=1e-9
     )
     assert fitted[1].score(rows, words) == fitted[0].score(rows, grades)
     few = PEPClassifier(**{**small, "num_inducing": 2}).fit(rows[:3], [2.5, 3.0, 2.75])
     assert list(few.classes_) == [2.5, 2.75, 3.0]
+
+
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize("settings", [{"num_inducing": 5}, {}], ids=["one", "mixed"])
+def test_scorers_of_scikit_learn_for_ordered_classes(
+    settings: dict[str, Any], several: bool
+) -> None:
+    """They expect the columns of sorted labels."""
+    labels = LABELS if several else np.where(Y > 200.0, "high", "low")
+    options = {"likelihood": "ordinal", "order": ["low", "middle", "high"]}
+    model = PEPClassifier(max_iterations=15, random_state=0, **options, **settings)
+    model.fit(X, labels)
+    assert_array_equal(model.classes_, np.unique(labels))
+    assert_array_equal(
+        model.order_, [word for word in options["order"] if word in labels]
+    )
+    log_score = model.log_score(X, labels)
+    assert_allclose(get_scorer("neg_log_loss")(model, X, labels), log_score, rtol=1e-9)
+    assert log_score > -0.7 and model.score(X, labels) > 0.7
+    area = get_scorer("roc_auc_ovr" if several else "roc_auc")(model, X, labels)
+    assert area > 0.9
 
 
 def state(estimator: Any) -> dict[str, int]:

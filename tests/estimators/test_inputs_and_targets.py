@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
+import sklearn
 from cases.forms import saved
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -128,6 +129,7 @@ TWICE = pd.DataFrame(np.column_stack([X, X, Y]), columns=["a", "a", "b"])
 WIDE = scipy.sparse.csr_matrix((60, inputs.MAX_DENSE // 60 + 1))
 NO_DATES = "got dates or durations, expected numbers"
 NO_NAMES = "got more than one column named 'a', expected different names"
+NO_MASK = "got a masked array with .*Leave out their rows, or pass .filled"
 ONE = PEPRegressor(**SMALL)
 SEVERAL = PEPClassifier(**SMALL)
 
@@ -147,6 +149,12 @@ SEVERAL = PEPClassifier(**SMALL)
         (ONE, X, pd.DatetimeIndex(DAYS["t"]), f"y: {NO_DATES}"),
         (ONE, X, DAYS.assign(u=DAYS["t"]), f"y: {NO_DATES}"),
         (ONE, X, DAYS.assign(u=1.0), f"y: {NO_DATES}"),
+        (ONE, pd.Series(Y), Y, "Expected a 2-dimensional container"),
+        (ONE, np.ma.array(X, mask=X > 2.0), Y, f"X: {NO_MASK}"),
+        (ONE, X, np.ma.array(Y, mask=Y > 0.9), f"y: {NO_MASK}"),
+        (ONE, X, np.ma.array(X, mask=X > 2.0), f"y: {NO_MASK}"),
+        (SEVERAL, X, np.ma.array(LABELS, mask=Y > 0.9), f"y: {NO_MASK}"),
+        (SEVERAL, X, LABELS.astype(object), r"an array of object.*y.astype\(int\)"),
         (ONE, TWICE, Y, f"X: {NO_NAMES}"),
         (ONE, X, TWICE, f"y: {NO_NAMES}"),
         *(
@@ -169,6 +177,47 @@ SEVERAL = PEPClassifier(**SMALL)
 def test_refused(estimator: Any, rows: Any, y: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         estimator.fit(rows, y)
+
+
+@pytest.mark.parametrize("estimator", [ONE, SEVERAL])
+def test_masked_values_are_refused_after_training(estimator: Any) -> None:
+    labels = LABELS if estimator is SEVERAL else Y
+    fitted = clone(estimator).fit(X, np.ma.array(labels))  # nothing is masked
+    with pytest.raises(ValueError, match=f"X: {NO_MASK}"):
+        fitted.predict(np.ma.array(X, mask=X > 2.0))
+    with pytest.raises(ValueError, match=f"y: {NO_MASK}"):
+        fitted.log_densities(X, np.ma.array(labels, mask=Y > 0.9))
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [ONE, SEVERAL, clone(ONE).set_params(inputs="yeo-johnson")],
+)
+def test_scikit_learn_may_give_tables(estimator: Any) -> None:
+    """The option of scikit-learn for the output of transformers changes nothing."""
+    y = LABELS if estimator is SEVERAL else Y
+    expected = clone(estimator).fit(X, y)
+    with sklearn.config_context(transform_output="pandas"):
+        fitted = clone(estimator).fit(X, y)
+        assert_array_equal(fitted.predict(X), expected.predict(X))
+
+
+def test_exact_models_where_scikit_learn_gives_tables() -> None:
+    with sklearn.config_context(transform_output="pandas"):
+        fitted = PEPRegressor(max_iterations=2, random_state=0).fit(X, Y)
+    assert np.isfinite(fitted.predict(X)).all()
+
+
+def test_counts_that_are_all_zero_are_told() -> None:
+    with pytest.warns(UserWarning, match="y: all targets are 0, so the spread"):
+        PEPRegressor(likelihood="poisson", **SMALL).fit(X, np.zeros(60))
+
+
+def test_whole_numbers_of_any_size_are_settings() -> None:
+    many = PEPRegressor(**{**SMALL, "num_inducing": 10**30}).fit(X, Y)
+    assert many.inducing_variable_.Z.shape[0] == 60
+    with pytest.raises(ValueError, match=r"max_iterations: got -1000\d+, expected"):
+        PEPRegressor(max_iterations=-(10**30)).fit(X, Y)
 
 
 def _spellings(column: list[Any], missing: list[int]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gpflow.kernels import Kernel, MultioutputKernel
 from gpflow.likelihoods import Likelihood
 
 from ..refusals import refusal
-from ..refusals.arrays import require_finite_rows
+from ..refusals.arrays import refuse_masked, require_finite_rows
 from ..refusals.numbers import check_positive, check_real
 
 
@@ -91,6 +91,7 @@ def _as_tensor(name: str, value: Any) -> tf.Tensor:
     """
     if tf.is_tensor(value):
         return value
+    refuse_masked(name, value)
     try:
         if isinstance(value, (list, tuple)):
             value = np.asarray(value, dtype=default_float())

@@ -14,12 +14,24 @@ AnyNDArray = np.ndarray[Any, Any]
 _ROWS_WITHOUT = "Leave out rows without a value."
 
 
+def refuse_masked(name: str, values: Any) -> None:
+    """Refuse an array of which some values are masked, because their numbers are still
+    there, and other libraries would read them.
+    """
+    masked = int(np.sum(np.ma.getmaskarray(values))) if np.ma.isMA(values) else 0
+    if masked:
+        got = f"a masked array with {counted(masked, 'masked value')}"
+        remedy = "Leave out their rows, or pass .filled(numpy.nan) for missing targets."
+        raise refusal(name, got, "an array without masked values", remedy)
+
+
 def as_numbers(
     name: str, values: Any, dtype: npt.DTypeLike = np.float64
 ) -> npt.NDArray[Any]:
     """Convert anything like an array to an array of floats; refuse values that are not
     real numbers.
     """
+    refuse_masked(name, values)
     try:
         array = np.asarray(values)
         if values is None or array.dtype.kind not in "fiubO":  # objects may be numbers

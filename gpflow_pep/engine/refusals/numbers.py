@@ -15,7 +15,7 @@ def is_number(value: Any) -> bool:
     return (
         isinstance(value, numbers)
         and not isinstance(value, bool)
-        and not np.isnan(value)
+        and bool(value == value)  # NaN is not equal to itself
     )
 
 

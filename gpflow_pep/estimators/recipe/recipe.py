@@ -209,6 +209,7 @@ class Recipe:
         """
         own = self.settings
         near_rows = candidate.near_rows
+        order = candidate.order
         return replace(
             candidate,
             **self.given,
@@ -219,6 +220,7 @@ class Recipe:
             verbose=candidate.verbose and own.verbose,
             seed=own.seed,
             num_classes=own.num_classes,
+            order=own.order if order is None else order,
         )
 
     def train(

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 
 from ...distributions import YeoJohnson
 from ...engine.refusals import as_code, counted, refusal
-from ...engine.refusals.arrays import AnyNDArray
+from ...engine.refusals.arrays import AnyNDArray, refuse_masked
 
 #: The largest size, zeros included, of a sparse matrix that is made dense: 400 MB.
 MAX_DENSE = 50_000_000
@@ -40,7 +40,9 @@ def words_refused(X: Any) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError) as error:
-        columns = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()), strict=False)
+        if not hasattr(X, "columns"):
+            raise
+        columns = zip(X.columns, X.dtypes, strict=True)
         names = [str(name) for name, dtype in columns if not _is_number(dtype)]
         if not names:
             raise
@@ -62,9 +64,10 @@ def _is_number(dtype: Any) -> bool:
 
 
 def check_table(name: str, values: Any) -> None:
-    """Refuse several columns with the same name, and an array of dates, which
-    scikit-learn would read as numbers.
+    """Refuse several columns with the same name, masked values, and an array of dates,
+    which scikit-learn would read as numbers.
     """
+    refuse_masked(name, values)
     columns = [str(column) for column in getattr(values, "columns", ())]
     copies = sorted({column for column in columns if columns.count(column) > 1})
     if copies:
@@ -113,6 +116,7 @@ def filled(y: Any) -> Any:
 
 def refuse_missing(y: Any, noun: str) -> None:
     """Refuse a :func:`filled` column of targets or labels if one is missing."""
+    refuse_masked("y", y)
     try:
         missing = np.asarray(pd.isna(np.asarray(y)))
     except (TypeError, ValueError):  # this is not an array: other checks describe it
@@ -231,7 +235,7 @@ def fit_yeo_johnson(X: AnyNDArray, straight: int | None = None) -> YeoJohnson:
     :param straight: A column that stays standardised in any case; None for no such
         column.
     """
-    scaler = StandardScaler().fit(X)
+    scaler = StandardScaler().set_output(transform="default").fit(X)
     standard = scaler.transform(X)
     ones = np.ones(X.shape[1])
     zeros = np.zeros(X.shape[1])

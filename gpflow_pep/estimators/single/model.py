@@ -271,7 +271,9 @@ class SingleModel(abc.ABC):
             self.scaler = fit_yeo_johnson(X, settings.time)
             return self.in_units(X)
         scales = settings.standardize
-        self.scaler = StandardScaler(with_mean=scales, with_std=scales).fit(X)
+        scaler = StandardScaler(with_mean=scales, with_std=scales)
+        # The user may have asked scikit-learn for tables: sklearn.set_config.
+        self.scaler = scaler.set_output(transform="default").fit(X)
         scaled: AnyNDArray = self.scaler.transform(X)
         return scaled
 

@@ -88,7 +88,7 @@ def check_readings(
     Y: AnyNDArray, names: Sequence[str] | None, has_noise: AnyNDArray
 ) -> None:
     """Refuse targets [N, P] if a column has fewer than two, and warn if all targets of
-    a column are equal.
+    a column are equal, if the size of the noise is learnt, or 0.
 
     :param has_noise: Whether the size of the noise is learnt, for each output, [P].
     """
@@ -101,7 +101,8 @@ def check_readings(
             got = f"{len(there)} sample(s) with a target{label}"
             raise refusal("y", got, "at least 2, to learn how targets vary", remedy)
         rounding = len(there) * np.finfo(there.dtype).eps * np.abs(there).max()
-        if learns and np.ptp(there) <= rounding:
+        # Counts that are all 0 say as little as equal measurements.
+        if not there.any() or (learns and np.ptp(there) <= rounding):
             warnings.warn(
                 f"y: all targets{label} are {there[0]:g}, so the spread of targets"
                 " cannot be learnt, and predicted standard deviations are"
