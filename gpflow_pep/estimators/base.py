@@ -173,7 +173,10 @@ class PEPEstimator(BaseEstimator, abc.ABC):
         for name in booleans:
             if not isinstance(getattr(self, name), bool | np.bool_):
                 got = as_code(getattr(self, name))
-                raise refusal(name, got, "True or False", "Leave it out if in doubt.")
+                expected = "True or False"
+                if name == "ard":
+                    expected = "True, False or a positive number"
+                raise refusal(name, got, expected, remedy)
 
     def _known_rows(
         self, X: AnyNDArray, Y: AnyNDArray, is_one_model: bool

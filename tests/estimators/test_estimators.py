@@ -321,7 +321,7 @@ def test_own_kernel_and_points_are_copied() -> None:
         ({"warm_start": 1}, "warm_start: got 1"),
         ({"alpha": True}, "alpha: got True, expected a number"),
         ({"random_state": "a"}, "random_state: got 'a', expected None, a whole number"),
-        ({"ard": None}, "ard: got None, expected True or False"),
+        ({"ard": None}, "ard: got None, expected True, False or a positive"),
         (
             {"kernel": gpflow.kernels.Matern32(), "ard": False},
             "ard: got False with a Matern32",
