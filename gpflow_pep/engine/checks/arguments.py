@@ -91,7 +91,8 @@ def _as_tensor(name: str, value: Any) -> tf.Tensor:
     """
     if tf.is_tensor(value):
         return value
-    refuse_masked(name, value)
+    if np.ma.isMA(value):
+        refuse_masked(name, value)
     try:
         if isinstance(value, (list, tuple)):
             value = np.asarray(value, dtype=default_float())

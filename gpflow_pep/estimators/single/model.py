@@ -233,8 +233,8 @@ class SingleModel(abc.ABC):
             return self._numpy_components, np.ones(1)
         if self._numpy_components is None:
             self._numpy_components = numpy_parts.numpy_components(self.posterior)
-        # The weights have no transform. A parameter is read through its transform, which
-        # takes longer than the prediction of a row.
+        # The weights have no transform, and reading them through one takes longer than
+        # the prediction of a row.
         weights = self.posterior.weights.unconstrained_variable.numpy()
         return self._numpy_components, weights
 
