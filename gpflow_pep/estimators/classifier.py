@@ -142,7 +142,7 @@ class PEPClassifier(ClassifierMixin, PEPEstimator):
             )
             if kind == "unknown":
                 got += f", an array of {np.asarray(y).dtype}"
-                remedy = "Convert it: y.astype(int) for numbers, y.astype(bool)."
+                remedy = "Pass y.astype(int) for numbers, y.astype(str) for words."
             raise refusal("y", got, "labels: words or whole numbers", remedy)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:

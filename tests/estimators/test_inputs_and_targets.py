@@ -24,6 +24,7 @@ from gpflow_pep.estimators.classifier import log_of_labels
 from gpflow_pep.estimators.single import inputs
 from gpflow_pep.estimators.single.inputs import filled
 from gpflow_pep.estimators.single.outputs import as_outputs
+from gpflow_pep.models import PEPRegression
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-3.0, 3.0, (60, 1))
@@ -200,6 +201,15 @@ def test_scikit_learn_may_give_tables(estimator: Any) -> None:
     with sklearn.config_context(transform_output="pandas"):
         fitted = clone(estimator).fit(X, y)
         assert_array_equal(fitted.predict(X), expected.predict(X))
+
+
+def test_models_refuse_masked_values() -> None:
+    parts: Any = gpflow.kernels.Matern32(), X[:5]
+    masked = np.ma.array(Y[:, None], mask=Y[:, None] > 0.9)
+    with pytest.raises(ValueError, match=f"Y: {NO_MASK}"):
+        PEPRegression((X, masked), *parts)
+    with pytest.raises(ValueError, match=f"Xnew: {NO_MASK}"):
+        PEPRegression((X, Y[:, None]), *parts).predict_f(np.ma.array(X, mask=X > 2.0))
 
 
 def test_exact_models_where_scikit_learn_gives_tables() -> None:
